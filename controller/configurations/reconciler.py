@@ -220,7 +220,8 @@ class ConfigurationReconciler:
 def _excess(resource: Resource, objects: Cache) -> Stalled | None:
     """Return the setback of an object that its FlagSet has too many older ones of. It is served."""
     writer = proven_writer(resource)
-    if not writer or not WRITTEN.excludes(resource, objects.find(BY_WRITER, resource.namespace, writer)):
+    front = objects.choose(BY_WRITER, resource.namespace, writer, WRITTEN.front)
+    if not writer or not WRITTEN.is_behind(resource, front):
         return None
     remedy = "FlagOverrides and FlagRollouts are not checked against this one; delete one of them"
     return Stalled(TOO_MANY_OBJECTS, WRITTEN.message(writer, remedy))

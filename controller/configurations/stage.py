@@ -21,7 +21,7 @@ from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.status import READY
 from controller.configurations.validation import targets_of_writer
 from controller.delivery.object_bounds import WRITTEN
-from controller.delivery.overrides import BY_WRITER, FLAG_KINDS, order_of_override, set_name
+from controller.delivery.overrides import BY_WRITER, FLAG_KINDS, order_of_override, set_name, written_by
 from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD, order_of
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
@@ -74,7 +74,7 @@ def _progress(kind: str) -> tuple[Watch, ...]:
     def targets(cache: Cache, order: Resource) -> Iterator[ObjectKey]:
         name = set_name(order)
         yield ObjectKey(kind, order.namespace, name)
-        written = cache.find(BY_WRITER, order.namespace, name)
+        written = written_by(cache, order.namespace, name)
         yield from (resource.key for resource in written if resource.key.kind == kind)
 
     def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -83,8 +83,8 @@ def _progress(kind: str) -> tuple[Watch, ...]:
 
     def edges(cache: Cache, change: Change) -> Iterator[ObjectKey]:
         for writer in filter(None, map(proven_writer, filter(None, (change.before, change.after)))):
-            keys_at_edge = WRITTEN.edge(cache.find(BY_WRITER, change.latest.namespace, writer))
-            yield from (key for key in keys_at_edge if key.kind == kind)
+            front = cache.choose(BY_WRITER, change.latest.namespace, writer, WRITTEN.front)
+            yield from (key for key in WRITTEN.edge(front) if key.kind == kind)
 
     def by_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
         namespace, name = change.latest.namespace, change.latest.name

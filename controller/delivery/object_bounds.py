@@ -19,7 +19,7 @@ from controller.api import (
 from controller.api.kinds import ORDERED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from controller.api.meta import ObjectKey, Resource
 
@@ -38,6 +38,14 @@ class ObjectBound:
     def oldest(self, group: Iterable[Resource]) -> list[Resource]:
         """Return the objects of a group that count: the oldest, by name where they are of one second."""
         return nsmallest(self.most, group, key=age)
+
+    def front(self, group: Iterable[Resource]) -> list[Resource]:
+        """Return the objects that count, and the first that does not where there are more."""
+        return nsmallest(self.most + 1, group, key=age)
+
+    def is_behind(self, resource: Resource, front: Sequence[Resource]) -> bool:
+        """Whether an object is beyond the bound of the group with this front."""
+        return len(front) > self.most and age(resource) > age(front[self.most - 1])
 
     def excludes(self, resource: Resource, group: Collection[Resource]) -> bool:
         """Whether an object of the group is beyond the bound."""

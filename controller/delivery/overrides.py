@@ -74,13 +74,29 @@ def names_of(target: Resource) -> frozenset[str]:
     return frozenset(filter(None, (target.name, proven_writer(target))))
 
 
+def counted_names_of(objects: Cache, target: Resource) -> Iterator[str]:
+    """Yield the names by which FlagOverrides and FlagRollouts are judged by an object with flags: without
+    that of a FlagSet of which it is beyond the bound.
+    """
+    writer = proven_writer(target)
+    for name in names_of(target):
+        front = objects.choose(BY_WRITER, target.namespace, name, WRITTEN.front) if name == writer else ()
+        if name == target.name or not WRITTEN.is_behind(target, front):
+            yield name
+
+
+def written_by(objects: Cache, namespace: str, name: str) -> list[Resource]:
+    """Return the objects of a FlagSet that count."""
+    return objects.choose(BY_WRITER, namespace, name, WRITTEN.front)[: WRITTEN.most]
+
+
 def targets_of(objects: Cache, override: Resource) -> list[Resource]:
     """The objects that a FlagOverride or FlagRollout refers to: of its `flagSetRef.name`, and those that the
     FlagSet of this name has written.
     """
     namespace, name = override.namespace, set_name(override)
     named = (objects.get(ObjectKey(kind, namespace, name)) for kind in sorted(FLAG_KINDS))
-    written = WRITTEN.oldest(objects.find(BY_WRITER, namespace, name))
+    written = written_by(objects, namespace, name)
     targets = {target.key: target for target in (*named, *written) if target is not None}
     return [targets[key] for key in sorted(targets)]
 

@@ -20,6 +20,7 @@ from controller.delivery.overrides import (
     BY_WRITER,
     FLAG_KINDS,
     HIDDEN_IN,
+    counted_names_of,
     names_of,
     next_of_set,
     rivals_of,
@@ -66,7 +67,7 @@ def _order(override: Resource | None) -> object:
 def _keys_of(cache: Cache, index: Index, targets: Iterable[Resource | None]) -> Iterator[ObjectKey]:
     """Yield the keys of an index of those that name one of the objects with flags."""
     for target in filter(None, targets):
-        for name in names_of(target):
+        for name in counted_names_of(cache, target):
             yield from (resource.key for resource in cache.find(index, target.namespace, name))
 
 

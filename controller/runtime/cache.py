@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     OnChange = Callable[["Change"], None]
+    Choose = Callable[[list[Resource]], list[Resource]]
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ class Cache:
         self._deleted: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         self._indexes = tuple(indexes)
         self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
+        self._chosen: dict[tuple[str, str, str], dict[Choose, list[Resource]]] = {}
+        """What was chosen of an entry of an index, until that changes."""
 
     def __iter__(self) -> Iterator[Resource]:
         # A scrape iterates in a thread while others write; `list` makes its copy in one step.
@@ -91,6 +94,16 @@ class Cache:
     def find(self, index: Index, namespace: str, name: str) -> list[Resource]:
         """The objects in `namespace` that `index` lists under `name`, in no order."""
         return list(self._indexed.get((index.name, namespace, name), {}).values())
+
+    def choose(self, index: Index, namespace: str, name: str, choose: Choose) -> list[Resource]:
+        """Return what `choose` returns of those objects; it is asked once until one of them changes."""
+        entry = (index.name, namespace, name)
+        chosen = self._chosen.get(entry, {})
+        if choose not in chosen:
+            chosen[choose] = choose(self.find(index, namespace, name))
+            if entry in self._indexed:
+                self._chosen[entry] = chosen
+        return chosen[choose]
 
     def learn(self, resource: Resource) -> bool:
         """Store `resource`; False if a newer state is stored."""
@@ -136,13 +149,16 @@ class Cache:
         if change.before is not None:
             for name in index.references(change.before):
                 entry = (index.name, namespace, name)
+                self._chosen.pop(entry, None)
                 listed = self._indexed.get(entry, {})
                 listed.pop(key, None)
                 if not listed:
                     self._indexed.pop(entry, None)
         if change.after is not None:
             for name in index.references(change.after):
-                self._indexed.setdefault((index.name, namespace, name), {})[key] = change.after
+                entry = (index.name, namespace, name)
+                self._chosen.pop(entry, None)
+                self._indexed.setdefault(entry, {})[key] = change.after
 
 
 def take(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool = False) -> None:

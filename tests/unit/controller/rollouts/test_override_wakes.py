@@ -10,11 +10,12 @@ import pytest
 
 from controller.api.flagset import LABEL
 from controller.api.meta import Resource
+from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.object_bounds import OVERRIDES, WRITTEN
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.cache import Cache, Change
-from controller.runtime.watches import keys_to_wake
+from controller.runtime.watches import indexes_of, keys_to_wake
 from tests.unit.controller.stage_world import written_by
 
 if TYPE_CHECKING:
@@ -135,6 +136,25 @@ async def test_objects_beyond_the_bound_of_a_flag_set_concern_no_override() -> N
         cache.put(body("FeatureFlagConfiguration", f"o{place:02}", flags, **meta))
     result = await FlagOverrideReconciler(cache).reconcile(SAME_BY_SET, NOW)
     assert getattr(result.outcome, "reason", "") == "UnknownFlag"
+
+
+def test_an_override_and_the_objects_beyond_the_bound_of_its_flag_set_wake_each_other_no_more() -> None:
+    stages = [FLAG_OVERRIDES, CONFIGURATIONS]
+    cache = Cache(indexes_of(stages))
+    cache.put(SAME_BY_SET)
+    written = []
+    for place in range(WRITTEN.most + 5):
+        stamp = {"creationTimestamp": f"2025-12-31T00:00:{place:02}Z"}
+        meta = written_by("checkout") | stamp
+        written.append(body("FeatureFlagConfiguration", f"o{place:02}", {"flagSpec": {"flags": {}}}, **meta))
+        cache.put(written[-1])
+    woken = keys_to_wake(stages, cache, Change(None, SAME_BY_SET))
+    counted = {f"o{place:02}" for place in range(WRITTEN.most)}
+    assert {key.name for key in woken} - {SAME_BY_SET.name, "checkout"} == counted
+    for resource, names in ((written[0], {"o00", "a"}), (written[-1], {written[-1].name})):
+        changed = replace(resource, generation=2)
+        cache.put(changed)
+        assert {key.name for key in keys_to_wake(stages, cache, Change(resource, changed))} == names
 
 
 def test_an_override_that_goes_wakes_the_one_that_takes_its_place_below_the_bound() -> None:

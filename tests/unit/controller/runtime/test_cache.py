@@ -83,7 +83,23 @@ def test_an_index_lists_what_a_scan_finds(steps: list[tuple[str, str, bool]]) ->
         for wanted in ("x", "y"):
             scanned = [each for each in cache.of_kind("Thing") if each.labels.get("of") == wanted]
             assert sorted(cache.find(BY_LABEL, "shop", wanted), key=by_name) == sorted(scanned, key=by_name)
+            assert cache.choose(BY_LABEL, "shop", wanted, list) == cache.find(BY_LABEL, "shop", wanted)
             assert cache.find(BY_LABEL, "other", wanted) == []
+
+
+def test_what_is_chosen_of_a_list_is_chosen_once_until_the_list_changes() -> None:
+    cache, asked = Cache([BY_LABEL]), []
+
+    def first(listed: list[Resource]) -> list[Resource]:
+        asked.append(len(listed))
+        return listed[:1]
+
+    cache.learn(thing(1, label="x"))
+    for name in ("b", "b", "c"):
+        cache.learn(thing(1, uid=name, name=name, label="x" if name == "b" else "y"))
+        cache.choose(BY_LABEL, "shop", "x", first)
+        cache.choose(BY_LABEL, "shop", "x", first)
+    assert asked == [2, 2]
 
 
 def test_the_only_watch_of_an_object_may_bring_an_older_version_and_bring_it_back() -> None:
