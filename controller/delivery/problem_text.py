@@ -5,6 +5,7 @@ them. Pure.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagset_status import ProblemStatus
@@ -116,9 +117,9 @@ def refusals(problems: Iterable[Problem]) -> list[Problem]:
     ]
 
 
-def summary(texts: list[str]) -> str:
-    """The texts of all refused problems as one; those after the first MOST_NAMED are counted."""
-    more = f" (and {len(texts) - MOST_NAMED} more)" if len(texts) > MOST_NAMED else ""
-    named = "; ".join(texts[:MOST_NAMED]) + more
+def summary(texts: Iterable[str], count: int) -> str:
+    """The texts of all refused problems as one; those after the first MOST_NAMED are counted, not made."""
+    more = f" (and {count - MOST_NAMED} more)" if count > MOST_NAMED else ""
+    named = "; ".join(islice(texts, MOST_NAMED)) + more
     end = "" if named.endswith("?") else ";"
     return f"{named}{end} correct it and apply again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.kinds import FLAG_CARRIERS
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from controller.pods.installation import Known
     from controller.pods.pod_orders import PlacedOrder
     from evaluator.flags.model import FlagSet
+    from evaluator.flags.model import Path as JsonPath
     from evaluator.flags.problems import Problem
 
 
@@ -169,9 +171,11 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
     except RecursionError:
         raise PodRefused(f"{where}: the flags are nested too deeply to be read; make them flatter") from None
     problems = (*parsed.problems, *parsed.notes)
-    bad = [_text(problem) for problem in refusals(problems)] or [*_reserved_keys(parsed.flag_set)]
-    if bad:
-        raise PodRefused(f"{where}: {summary(bad)}")
+    bad = refusals(problems)
+    reserved = [] if bad else [*_reserved_paths(parsed.flag_set)]
+    if bad or reserved:
+        texts = chain(map(_text, bad), map(_reserved_text, reserved))
+        raise PodRefused(f"{where}: {summary(texts, len(bad) + len(reserved))}")
     return DirectFlags(
         parsed.flag_set, tuple(f"{where}: {_text(problem)}" for problem in problems[:MOST_NAMED])
     )
@@ -182,15 +186,17 @@ def warnings_of(text: str, where: str, most: int) -> tuple[str, ...]:
     return read_flags(text, where, most).warnings
 
 
-def _reserved_keys(flag_set: FlagSet) -> Iterator[str]:
-    """The texts about metadata that Flagstaff alone writes."""
+def _reserved_paths(flag_set: FlagSet) -> Iterator[JsonPath]:
+    """The places of metadata that Flagstaff alone writes."""
     flags = ((("flags", key, "metadata"), flag.metadata) for key, flag in flag_set.flags.items())
     for path, metadata in ((("metadata",), flag_set.metadata), *flags):
         for name in metadata:
             if name.startswith(PROVENANCE_PREFIX) and (name, path) != (BUCKETING_KEY, ("metadata",)):
-                yield one_line(
-                    f"{json_path((*path, name))}: is written by Flagstaff alone; remove it", CHARACTERS
-                )
+                yield (*path, name)
+
+
+def _reserved_text(path: JsonPath) -> str:
+    return one_line(f"{json_path(path)}: is written by Flagstaff alone; remove it", CHARACTERS)
 
 
 def _text(problem: Problem) -> str:

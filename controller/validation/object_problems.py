@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -346,5 +347,5 @@ def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     problems = [*object_problems(KINDS[body["kind"]], judged)]
     bad = [problem for problem in problems if problem.severity is Severity.ERROR]
     shown = bad or sorted(problems, key=lambda problem: problem.severity is Severity.NOTE)
-    texts = [one_line(describe(judged, problem), CHARACTERS) for problem in shown]
-    return (summary(texts), ()) if bad else ("", tuple(texts[:MOST_NAMED]))
+    texts = (one_line(describe(judged, problem), CHARACTERS) for problem in shown)
+    return (summary(texts, len(bad)), ()) if bad else ("", tuple(islice(texts, MOST_NAMED)))

@@ -86,6 +86,5 @@ def shorten(value: object) -> str:
 
 def reference_name(value: Json) -> str | None:
     """Return the name in `{"$ref": name}`; None for any other value."""
-    if isinstance(value, dict) and len(value) == 1 and isinstance(value.get(REFERENCE), str):
-        return str(value[REFERENCE])
-    return None
+    name = value.get(REFERENCE) if isinstance(value, dict) and len(value) == 1 else None
+    return name if isinstance(name, str) else None

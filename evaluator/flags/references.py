@@ -48,19 +48,19 @@ def measure(rule: Json) -> Extent:
         pending.append((rule, (), 0, False))
     while pending:
         value, path, above, arguments = pending.pop()
-        here = above if arguments and isinstance(value, list) else above + 1
+        listed = isinstance(value, list)
+        here = above if arguments and listed else above + 1
         if here > level:
             level, deepest = here, path
         counted += len(value)
         if level > DEPTH or counted > NODES:
             break
-        if isinstance(value, list):
+        if listed:
             parts: Iterable[tuple[str | int, Json]] = enumerate(value)
         else:
             parts = value.items()
             if (name := reference_name(value)) is not None:
                 references.append((name, path, here))
-        listed = isinstance(value, list)
         children = [
             (part, (*path, step), here, not listed) for step, part in parts if isinstance(part, _CONTAINERS)
         ]
@@ -89,7 +89,7 @@ class Expander:
     def __init__(self, evaluators: Mapping[str, Json]) -> None:
         self._extents: dict[str, Extent] = {}
         self._bodies: dict[str, Json] = {}
-        edges = _edges(evaluators)
+        edges = _edges(_links(evaluators))
         for members in _components(edges):
             name = members[0]
             if _is_cycle(members, edges):
@@ -135,7 +135,8 @@ class Expander:
 
 def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
     """Return the problems of references between evaluators, all warnings, each with the evaluator's name."""
-    edges = _edges(evaluators)
+    links = _links(evaluators)
+    edges = _edges(links)
     cycle_of = {
         name: members[0] for members in _components(edges) if _is_cycle(members, edges) for name in members
     }
@@ -144,9 +145,8 @@ def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
             name,
             _link_problem(target, path, is_cycle=name in cycle_of and cycle_of[name] == cycle_of.get(target)),
         )
-        for name, body in evaluators.items()
-        for target, path, _ in measure(body).references
-        if target in evaluators
+        for name, targets in links.items()
+        for target, path in targets
     ]
 
 
@@ -158,13 +158,16 @@ def _link_problem(target: str, path: Path, *, is_cycle: bool) -> Finding:
     return Finding((*path, REFERENCE), Severity.WARNING, "nested-reference", message)
 
 
-def _edges(evaluators: Mapping[str, Json]) -> dict[str, tuple[str, ...]]:
+def _links(evaluators: Mapping[str, Json]) -> dict[str, list[tuple[str, Path]]]:
+    """Target and place of each reference between evaluators, by the name of the one that refers."""
     return {
-        name: tuple(
-            dict.fromkeys(target for target, _, _ in measure(body).references if target in evaluators)
-        )
+        name: [(target, path) for target, path, _ in measure(body).references if target in evaluators]
         for name, body in evaluators.items()
     }
+
+
+def _edges(links: Mapping[str, Iterable[tuple[str, Path]]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(dict.fromkeys(target for target, _ in targets)) for name, targets in links.items()}
 
 
 def _is_cycle(members: tuple[str, ...], edges: Mapping[str, tuple[str, ...]]) -> bool:

@@ -186,11 +186,11 @@ def similar_word(name: str, known: Iterable[str] | Words) -> str | None:
     if len(name) > _LONGEST_NAME:
         return None
     written = _fold(name)
-    letters = frozenset(written)
+    length, letters = len(written), frozenset(written)
     compared = known.compared if isinstance(known, Words) else map(_comparison_parts, known)
     least, nearest = _LONGEST_NAME, list[str]()
     for word, folded, bound, needed in compared:
-        if abs(len(folded) - len(written)) <= bound >= len(needed - letters):
+        if abs(len(folded) - length) <= bound >= len(needed - letters):
             steps = _distance(written, folded, bound)
             if steps <= bound and steps <= least:
                 nearest = [*nearest, word] if steps == least else [word]
@@ -282,9 +282,10 @@ def _distance(one: str, other: str, most: int) -> int:
         first += 1
     while first < last and first < other_last and one[last - 1] == other[other_last - 1]:
         last, other_last = last - 1, other_last - 1
+    left, other_left = last - first, other_last - first
+    if not left or not other_left or abs(left - other_left) > most or not most:
+        return left or other_left
     one, other = one[first:last], other[first:other_last]
-    if not one or not other or not most:
-        return len(one) or len(other)
     steps = [
         _distance(one[1:], other, most - 1),
         _distance(one, other[1:], most - 1),

@@ -39,7 +39,7 @@ def test_a_refusal_has_the_words_of_lint(
     found = lint(manifest, tmp_path, capsys)
     words = [one_line(each["message"], 500) for each in found if each["severity"] == "error"]
     refusal, warnings = objection(sent_object(manifest))
-    assert refusal == summary(words)
+    assert refusal == summary(words, len(words))
     assert words
     assert warnings == ()
 
