@@ -1,7 +1,8 @@
 # syntax=docker/dockerfile:1
 # docker build --target controller -t flagstaff-controller .
 # docker build --target evaluator  -t flagstaff-evaluator .
-# docker build --build-arg BASE=python:3.11-slim@sha256:… pins the base by its digest.
+# docker build --build-arg BASE=python:3.11-slim@sha256:… pins the base by its digest, and
+# --build-arg SNAPSHOT=20260101T000000Z what is installed of Debian by the time of a snapshot.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build
@@ -24,7 +25,9 @@ RUN if [ -z "${SOURCE_DATE_EPOCH}" ]; then unset SOURCE_DATE_EPOCH; fi; \
 
 # The same with the evaluator's serving path in C (docs/adr/0040-a-compiled-serving-path.md). The compiler stays here.
 FROM build AS native
-RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+ARG SNAPSHOT
+RUN sh release/debian_snapshot.sh "${SNAPSHOT}" \
+    && apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 COPY requirements/native.txt requirements/
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/native.txt
 ARG COMMIT
@@ -56,7 +59,9 @@ ENTRYPOINT ["flagstaff", "evaluator"]
 # docker run -p 8013:8013 -p 8016:8016 flagstaff-controller up https://… --host 0.0.0.0
 FROM base AS controller
 # Git brings all of Perl, 46 MB, for commands that are not run here; perl-base stays.
-RUN apt-get update \
+ARG SNAPSHOT
+RUN --mount=type=bind,source=release,target=/release sh /release/debian_snapshot.sh "${SNAPSHOT}" \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends git openssh-client \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /usr/share/perl /usr/lib/*/perl /usr/lib/*/libperl.so.*
 # Of Kubernetes' client its requests are used, and not its 46 MB of methods, one for each path of the API.

@@ -10,6 +10,10 @@ variable "VERSION" {
 variable "BASE" {
   default = "python:3.11-slim"
 }
+# Debian's packages above the base as they were at a time, such as 20260101T000000Z; by default as they are now.
+variable "SNAPSHOT" {
+  default = ""
+}
 variable "COMMIT" {
   default = ""
 }
@@ -28,6 +32,7 @@ target "image" {
   args = {
     BASE              = BASE
     COMMIT            = COMMIT
+    SNAPSHOT          = SNAPSHOT
     SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH
   }
   attest = ["type=provenance,mode=max", "type=sbom"]

@@ -29,6 +29,7 @@ CONTEXT: Final = (
 """What the images are built of."""
 CHECKSUMS: Final = "SHA256SUMS"
 _PINNED: Final = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
+_TIME: Final = re.compile(r"\d{8}T\d{6}Z")
 
 
 class RefusedError(Exception):
@@ -84,6 +85,15 @@ class Release:
             )
         (self.dist / "BASE").write_text(f"{base}\n", encoding="utf-8")
 
+    def write_snapshot(self, snapshot: str) -> None:
+        """The time of Debian's packages above the base. Raises RefusedError."""
+        if not _TIME.fullmatch(snapshot):
+            raise RefusedError(
+                f"SNAPSHOT is {snapshot!r}; give the time of Debian's packages, not before the base's: "
+                "20260101T000000Z, for example: date -u +%Y%m%dT000000Z prints one"
+            )
+        (self.dist / "SNAPSHOT").write_text(f"{snapshot}\n", encoding="utf-8")
+
     def write_notes(self, *, dated: bool) -> None:
         """Raises MissingNotesError."""
         changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -127,6 +137,9 @@ def main() -> int:
         "--tag", default="", help="refuse what is not the release of this tag, such as v0.1.0"
     )
     parser.add_argument("--base", default="", help="the images' base by its digest; --tag requires it")
+    parser.add_argument(
+        "--snapshot", default="", help="time of Debian's packages above the base; --tag requires it"
+    )
     options = parser.parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     release = Release(project["version"], options.dist.resolve())
@@ -140,6 +153,8 @@ def main() -> int:
             file.unlink()
         if options.tag or options.base:
             release.write_base(options.base)
+        if options.tag or options.snapshot:
+            release.write_snapshot(options.snapshot)
         release.write_notes(dated=bool(options.tag))
         release.build_packages()
         release.pack_context()

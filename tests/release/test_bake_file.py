@@ -24,7 +24,7 @@ HCLDEC: Final = Module(
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 VALUES: Final = {
     "REGISTRY": "ghcr.io/your-team", "VERSION": "1.2.3", "BASE": "python@sha256:1", "COMMIT": "abc",
-    "SOURCE_DATE_EPOCH": "1",
+    "SNAPSHOT": "20260101T000000Z", "SOURCE_DATE_EPOCH": "1",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,6 +28,7 @@ CHANGELOG: Final = (
 )
 
 
+TIME: Final = "20260101T000000Z"
 PINNED: Final = f"python:3.11-slim@sha256:{'0' * 64}"
 
 
@@ -37,7 +39,13 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("release")
-    words = (f"DIST={made}/dist", f"SBOM={made}/sbom", f"SBOM_OF={made}/environments", f"BASE={PINNED}")
+    words = (
+        f"DIST={made}/dist",
+        f"SBOM={made}/sbom",
+        f"SBOM_OF={made}/environments",
+        f"BASE={PINNED}",
+        f"SNAPSHOT={TIME}",
+    )
     done = run("make", "release", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return made
@@ -55,6 +63,10 @@ def one(dist: Path, pattern: str) -> Path:
 
 def test_the_base_of_the_images_is_told_by_its_digest(dist: Path) -> None:
     assert (dist / "BASE").read_text(encoding="utf-8") == f"{PINNED}\n"
+
+
+def test_the_time_of_debians_packages_is_told(dist: Path) -> None:
+    assert (dist / "SNAPSHOT").read_text(encoding="utf-8") == f"{TIME}\n"
 
 
 def test_every_file_has_its_checksum(dist: Path) -> None:
@@ -118,7 +130,8 @@ def test_the_lists_of_contents_are_those_of_the_images(dist: Path) -> None:
 
 
 def test_the_same_commit_makes_the_same_files(folder: Path, dist: Path, tmp_path: Path) -> None:
-    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--sbom", folder / "sbom")
+    pins = ("--base", PINNED, "--snapshot", TIME)
+    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--sbom", folder / "sbom", *pins)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
@@ -139,6 +152,30 @@ def test_a_base_without_its_digest_is_refused_with_the_command_that_prints_it(
     assert done.returncode == 1
     assert f"BASE is {base!r}" in done.stderr
     assert "docker buildx imagetools inspect" in done.stderr
+
+
+def test_a_tag_without_the_time_of_debians_packages_is_refused(tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--snapshot", "yesterday")
+    assert done.returncode == 1
+    assert "SNAPSHOT is 'yesterday'; give the time" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt reads the list")
+def test_apt_asks_for_debians_packages_of_that_time_alone(tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d/now.list").write_text("deb http://deb.debian.org/debian bookworm main\n")
+    assert run("sh", "release/debian_snapshot.sh", TIME, tmp_path).returncode == 0
+    folders = [f"-oDir::Etc={tmp_path}", f"-oDir::State::lists={tmp_path}/lists"]
+    asked = run("apt-get", *folders, "--print-uris", "update").stdout.split("'")[1::2]
+    assert {re.sub(r"dists/.*", "", uri) for uri in asked} == {
+        f"http://snapshot.debian.org/archive/{archive}/{TIME}/" for archive in ("debian", "debian-security")
+    }
+
+
+def test_without_a_time_apts_list_stays(tmp_path: Path) -> None:
+    (tmp_path / "sources.list").write_text("deb http://deb.debian.org/debian bookworm main\n")
+    assert run("sh", "release/debian_snapshot.sh", "", tmp_path).returncode == 0
+    assert "deb.debian.org" in (tmp_path / "sources.list").read_text()
 
 
 def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -47,14 +47,16 @@ def test_every_action_is_pinned_by_its_commit(file: Path) -> None:
     assert [action for action in used if not ACTION.fullmatch(action)] == []
 
 
-def test_a_release_looks_for_vulnerabilities_first_and_builds_over_a_base_by_its_digest() -> None:
+def test_a_release_looks_for_vulnerabilities_first_and_builds_with_pinned_packages() -> None:
     (job,) = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text(encoding="utf-8"))[
         "jobs"
     ].values()
     commands = [step["run"] for step in job["steps"] if "run" in step]
     assert commands[0] == "make audit"
     assert 'BASE="python:3.11-slim@$digest"' in commands[1]
-    assert 'echo "BASE=$(cat dist/BASE)"' in commands[1]
+    assert 'SNAPSHOT="$(date -u +%Y%m%dT000000Z)"' in commands[1]
+    for name in ("BASE", "SNAPSHOT"):
+        assert f'echo "{name}=$(cat dist/{name})"' in commands[1]
 
 
 def test_ci_runs_what_a_developer_runs() -> None:
