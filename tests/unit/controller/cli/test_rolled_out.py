@@ -11,7 +11,7 @@ from controller.cli.flags import lines
 from controller.cli.trace import rollout_text, rollouts_by_flag, rollouts_of_set
 from controller.delivery.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
-from tests.unit.controller.delivery.state.worlds import WORLDS
+from tests.unit.controller.delivery.worlds import WORLDS
 from tests.unit.controller.stage_world import written_by
 
 

@@ -13,7 +13,7 @@ from controller.cli.tree import object_tree
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import by_member, read_sets
 from controller.delivery.state_words import duration_text
-from tests.unit.controller.delivery.state.worlds import (
+from tests.unit.controller.delivery.worlds import (
     AT_STEP,
     FIRST,
     MIXED,

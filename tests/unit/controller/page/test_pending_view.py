@@ -11,7 +11,7 @@ from controller.delivery.reach import waits_of_others
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Where
 from controller.page.delivery_facts import pending_work
-from tests.unit.controller.delivery.state.worlds import (
+from tests.unit.controller.delivery.worlds import (
     FIRST,
     NEW,
     NOW,

@@ -1,0 +1,42 @@
+"""Messages about FlagRollouts lead to the page where people see what waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.events.alert_messages import fill, of_event
+from controller.events.commit_pages import PageLinks
+from controller.runtime.event import Occurrence, event_of
+from tests.unit.controller.delivery.watcher_renderers import ALERT
+from tests.unit.controller.events.things import NOW, event, thing
+
+if TYPE_CHECKING:
+    from controller.runtime.event import Event
+
+
+class Sink:
+    """Keeps Events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def accept(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_an_event_of_a_rollout_has_the_address_of_what_waits_and_others_have_none() -> None:
+    sink = Sink()
+    links = PageLinks((sink,), "https://flags.example.com/")
+    waits = Occurrence(
+        "WaitingForApproval", "it waits", metadata={"flagstaff.dev/rollout-candidate": "sha256:1"}
+    )
+    links.accept(event_of(thing("FlagRollout", "checkout"), waits, NOW))
+    links.accept(event("Applied"))
+    of_rollout, of_set = sink.events
+    assert of_rollout.metadata == {
+        "flagstaff.dev/rollout-candidate": "sha256:1",
+        "flagstaff.dev/page": "https://flags.example.com/ui/pending",
+    }
+    assert of_set.metadata == {}
+    told = fill("${message}: ${page}", of_event(of_rollout, ALERT), "shop")
+    assert told == "it waits: https://flags.example.com/ui/pending"

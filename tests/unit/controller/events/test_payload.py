@@ -1,0 +1,219 @@
+"""What deliveries say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.events.pushes import MOST_BYTES, UNSIGNED, Push, Quiet, Refusal, read_delivery
+from tests.unit.controller.events.sending import (
+    COMMIT,
+    DELIVERY,
+    GENERIC,
+    GITHUB,
+    GITLAB,
+    TAG_OBJECT,
+    TOKEN,
+    ZEROS,
+    body_of,
+    headers_of,
+)
+
+if TYPE_CHECKING:
+    from controller.events.pushes import Sender
+
+SENDERS: tuple[Sender, ...] = ("github", "gitea", "gitlab", "generic-hmac")
+
+
+def deliver(
+    sender: Sender, payload: Any, *, events: tuple[str, ...] = (), **headers: str
+) -> Push | Quiet | Refusal:
+    body = payload if isinstance(payload, bytes) else body_of(payload)
+    return read_delivery(sender, headers_of(sender, body, **headers), body, [TOKEN], events)  # type: ignore[arg-type]  # all of them are texts
+
+
+def push_of(sender: Sender, payload: Any, **headers: Any) -> Push:
+    found = deliver(sender, payload, **headers)
+    assert isinstance(found, Push)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sender", "payload"),
+    [("github", GITHUB), ("gitea", GITHUB), ("gitlab", GITLAB), ("generic-hmac", GENERIC)],
+)
+def test_a_push_names_repository_reference_and_commit(sender: Sender, payload: Any) -> None:
+    push = push_of(sender, payload)
+    assert (push.reference, push.commit) == ("refs/heads/main", COMMIT)
+    assert push.repositories
+
+
+def test_a_repository_is_found_in_all_its_spellings() -> None:
+    assert set(push_of("github", GITHUB).repositories) == set(GITHUB["repository"].values())
+    assert set(push_of("gitlab", GITLAB).repositories) == set(GITLAB["project"].values())
+
+
+TAG = {"ref": "refs/tags/v1", "after": TAG_OBJECT}
+
+
+@pytest.mark.parametrize(
+    ("sender", "payload"),
+    [
+        pytest.param("github", {**GITHUB, **TAG}, id="github"),
+        pytest.param("gitea", {**GITHUB, **TAG}, id="gitea"),
+        pytest.param("gitlab", {**GITLAB, **TAG, "object_kind": "tag_push"}, id="gitlab"),
+    ],
+)
+def test_an_annotated_tag_gives_the_commit_not_the_tag(sender: Sender, payload: Any) -> None:
+    event = "Tag Push Hook" if sender == "gitlab" else "push"
+    push = push_of(sender, payload, event=event)
+    assert (push.reference, push.commit) == ("refs/tags/v1", COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("sender", "payload"),
+    [
+        ("github", {**GITHUB, "after": ZEROS, "head_commit": None, "deleted": True}),
+        ("gitlab", {**GITLAB, "after": ZEROS, "checkout_sha": None}),
+        ("generic-hmac", {**GENERIC, "commit": ZEROS}),
+    ],
+)
+def test_a_deleted_reference_has_no_commit_to_wait_for(sender: Sender, payload: Any) -> None:
+    push = push_of(sender, payload)
+    assert (push.reference, push.commit) == ("refs/heads/main", None)
+
+
+@pytest.mark.parametrize(
+    ("event", "payload", "reference"),
+    [
+        pytest.param("create", {"ref": "v1", "ref_type": "tag"}, "refs/tags/v1", id="a new tag"),
+        pytest.param("create", {"ref": "x/y", "ref_type": "branch"}, "refs/heads/x/y", id="a new branch"),
+        pytest.param("release", {"release": {"tag_name": "v2"}}, "refs/tags/v2", id="a release"),
+        pytest.param("repository", {}, None, id="any reference"),
+        pytest.param("repository", {"ref": "refs/heads/a b"}, None, id="no name that Git allows"),
+    ],
+)  # fmt: skip
+def test_other_events_count_where_they_are_asked_for(
+    event: str, payload: dict[str, Any], reference: str | None
+) -> None:
+    whole = {"repository": GITHUB["repository"], **payload}
+    assert isinstance(deliver("github", whole, event=event), Quiet)
+    assert (
+        push_of("github", whole, event=event, events=("create", "release", "repository")).reference
+        == reference
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "event", "counts"),
+    [
+        ((), "Push Hook", True), ((), "Tag Push Hook", True), ((), "Note Hook", False),
+        (("Push Hook",), "Push Hook", True), (("push",), "Push Hook", True),
+        (("Tag Push Hook",), "Push Hook", False), ((), "System Hook", True),
+    ],
+)  # fmt: skip
+def test_gitlabs_events_go_by_the_header_or_the_payloads_word(
+    events: tuple[str, ...], event: str, counts: bool
+) -> None:
+    assert isinstance(deliver("gitlab", GITLAB, event=event, events=events), Push) is counts
+
+
+@pytest.mark.parametrize("sender", ["github", "gitea"])
+@pytest.mark.parametrize("events", [(), ("create",)], ids=["by default", "though not listed"])
+def test_a_ping_is_answered(sender: Sender, events: tuple[str, ...]) -> None:
+    assert deliver(sender, {"zen": "…"}, event="ping", events=events) == Quiet("pong")
+
+
+@pytest.mark.parametrize(
+    ("sender", "payload", "words"),
+    [
+        pytest.param("github", b"payload=%7B%7D", "content type", id="a form"),
+        pytest.param("github", b"[]", "not a JSON object", id="a list"),
+        pytest.param("github", b"[" * 100_000, "not a JSON object", id="deep"),
+        pytest.param("github", b"\xff\xfe", "not a JSON object", id="no text"),
+        pytest.param("github", {"ref": "refs/heads/main"}, "names no repository", id="no repository"),
+        pytest.param("github", {"repository": "https://x/y"}, "names no repository", id="no object"),
+        pytest.param("github", {"repository": {"clone_url": "x" * 3000}}, "names no repository", id="long"),
+        pytest.param("generic-hmac", {}, "`repository` is missing", id="nothing"),
+        pytest.param("generic-hmac", {**GENERIC, "ref": "main"}, "full name", id="a short name"),
+        pytest.param("generic-hmac", {**GENERIC, "commit": "HEAD"}, "whole SHA", id="no commit"),
+        pytest.param("generic-hmac", {**GENERIC, "commit": 7}, "whole SHA", id="a number"),
+    ],
+)  # fmt: skip
+def test_malformed_payload_is_refused_with_the_reason(sender: Sender, payload: Any, words: str) -> None:
+    found = deliver(sender, payload)
+    assert isinstance(found, Refusal)
+    assert found.status == 400
+    assert words in found.message
+
+
+def test_a_generic_push_needs_no_more_than_a_repository() -> None:
+    push = push_of("generic-hmac", {"repository": "git@host:flags"})
+    assert (push.repositories, push.reference, push.commit) == (("git@host:flags",), None, None)
+
+
+def test_unsigned_body_is_not_parsed() -> None:
+    body = b"{not json"
+    assert read_delivery("github", (), body, [TOKEN]) == UNSIGNED
+
+
+def test_a_body_may_be_so_large_and_no_larger() -> None:
+    largest = body_of(GITHUB).ljust(MOST_BYTES)
+    assert isinstance(deliver("github", largest), Push)
+    found = deliver("github", largest + b" ")
+    assert isinstance(found, Refusal)
+    assert found.status == 413
+
+
+def test_the_same_delivery_is_known_again_and_another_is_not() -> None:
+    first = push_of("github", GITHUB)
+    assert first.delivery == DELIVERY
+    renamed = push_of("github", GITHUB, x_github_delivery="another")
+    assert renamed.identity == first.identity, "the id is not signed: it makes no other delivery"
+    assert push_of("github", {**GITHUB, "pusher": "b"}).identity != first.identity
+
+
+def test_gitlabs_deliveries_differ_by_their_key() -> None:
+    identities = {push_of("gitlab", GITLAB, idempotency_key=key).identity for key in "aab"}
+    assert len(identities) == 2
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a\nb"])
+def test_an_odd_delivery_id_is_not_repeated(name: str) -> None:
+    assert push_of("github", GITHUB, x_github_delivery=name).delivery == ""
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+names = st.sampled_from(
+    [
+        "ref", "after", "head_commit", "repository", "project", "release", "ref_type", "commit", "id",
+        "checkout_sha", "clone_url", "url", "tag_name", "object_kind",
+    ]
+)  # fmt: skip
+nested = st.dictionaries(names, values | st.dictionaries(names, values, max_size=3), max_size=6)
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(SENDERS),
+    nested.map(lambda each: json.dumps(each).encode()) | st.binary(max_size=80),
+    st.sampled_from(["push", "ping", "Push Hook", "System Hook", ""]) | st.text(max_size=9),
+)
+def test_whatever_is_signed_is_read_or_refused_and_nothing_raised(
+    sender: Sender, body: bytes, event: str
+) -> None:
+    found = deliver(sender, body, event=event)
+    if isinstance(found, Push):
+        assert found.repositories
+        assert found.commit is None or len(found.commit) in {40, 64}
+        assert found.reference is None or found.reference.startswith("refs/")
+    else:
+        assert isinstance(found, Quiet) or found.status == 400

@@ -1,0 +1,294 @@
+"""The receiver's port, over HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.meta import ObjectKey, Resource
+from controller.events.pushes import MOST_BYTES
+from controller.events.receiver_stage import FLAG_RECEIVERS
+from controller.events.webhook_server import BURST, LIMITS, Endpoint, Endpoints, Receiver, webhook_path
+from controller.runtime.cache import Cache
+from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.process import Role
+from controller.runtime.watch_health import WatchHealth
+from evaluator.http.messages import Request, Response
+from tests.unit.controller.events.sending import (
+    COMMIT,
+    GITHUB,
+    GITLAB,
+    OLD,
+    TOKEN,
+    ZEROS,
+    body_of,
+    headers_of,
+)
+from tests.unit.evaluator.http.serving import run_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.events.pushes import Sender
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = ObjectKey("FlagReceiver", "shop", "push")
+PATH = webhook_path(TOKEN, KEY)
+
+
+def learnt(kind: str, name: str, spec: Any, *, namespace: str = "shop", **status: Any) -> Resource:
+    meta = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
+    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
+
+
+def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **more: Any) -> Resource:
+    git = {"url": "ssh://git@github.com/acme/flags", "ref": {"branch": branch}}
+    return learnt("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
+
+
+class Around:
+    """A receiver with one endpoint, and what came of it."""
+
+    def __init__(self, *sources: Resource, sender: Sender = "github", only: str = "*") -> None:
+        self.objects = Cache(FLAG_RECEIVERS.indexes)
+        for each in sources:
+            self.objects.learn(each)
+        self.endpoints = Endpoints()
+        self.endpoints.open(Endpoint(KEY, sender, (TOKEN, OLD), sources=(only,)))
+        self.expected: list[tuple[str, str]] = []
+        self.woken: list[str] = []
+        self.time = 0.0
+        self.role = Role(leading=True)
+        self.counted: list[tuple[str, str]] = []
+        self.receiver = Receiver(
+            self.endpoints,
+            self.objects,
+            expect=lambda key, commit, now: self.expected.append((key.name, commit)),
+            wake=lambda key: self.woken.append(key.name),
+            now=lambda: NOW,
+            clock=lambda: self.time,
+            role=self.role,
+            received=lambda sender, outcome: self.counted.append((sender, outcome)),
+        )
+        self.sender = sender
+
+    def send(self, payload: Any = GITHUB, *, path: str = PATH, **headers: Any) -> Response:
+        body = body_of(payload)
+        given = headers_of(self.sender, body, **headers)
+        return self.receiver.answer(Request("POST", path, "", given, body, "127.0.0.1:1"))
+
+
+def json_of(response: Response) -> Any:
+    return json.loads(response.body)
+
+
+def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
+    around = Around(
+        flag_source("production"),
+        flag_source("second"),
+        flag_source("staging", branch="staging"),
+        flag_source("elsewhere", namespace="other"),
+        flag_source("resting", suspend=True),
+        learnt("FlagSource", "malformed", {"git": 7}),
+    )
+    response = around.send()
+    assert response.status == 200
+    assert json_of(response)["woken"] == ["FlagSource/shop/production", "FlagSource/shop/second"]
+    assert around.woken == ["production", "second"]
+    assert around.expected == [("production", COMMIT), ("second", COMMIT)]
+
+
+class WatchedSpec(dict[str, Any]):
+    """A spec that counts how often it is read."""
+
+    reads = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.reads += 1
+        return super().get(key, default)
+
+
+def test_sources_of_other_repositories_are_not_read() -> None:
+    git = {"url": "https://github.com/acme/others", "ref": {"branch": "main"}}
+    spec = WatchedSpec(interval="1h", git=git)
+    around = Around(flag_source("production"), learnt("FlagSource", "other", spec))
+    spec.reads = 0
+    assert json_of(around.send())["woken"] == ["FlagSource/shop/production"]
+    assert spec.reads == 0
+
+
+def test_only_sources_that_the_receiver_names_are_woken() -> None:
+    around = Around(flag_source("production"), flag_source("second"), only="second")
+    assert json_of(around.send())["woken"] == ["FlagSource/shop/second"]
+
+
+def test_a_push_that_no_source_follows_is_answered_with_an_explanation() -> None:
+    response = Around(flag_source("staging", branch="staging")).send()
+    assert response.status == 200
+    assert json_of(response) == {"message": "no source here follows what was pushed", "woken": []}
+
+
+def test_a_deleted_branch_wakes_and_is_not_waited_for() -> None:
+    around = Around(flag_source("production"))
+    around.send({**GITHUB, "after": ZEROS, "head_commit": None})
+    assert (around.woken, around.expected) == (["production"], [])
+
+
+def test_a_ping_is_answered_and_wakes_no_source() -> None:
+    around = Around(flag_source("production"))
+    assert around.send(event="ping").status == 200
+    assert around.woken == []
+
+
+def test_senders_with_the_token_before_find_their_old_path() -> None:
+    around = Around(flag_source("production"))
+    assert around.send(token=OLD, path=webhook_path(OLD, KEY)).status == 200
+
+
+def test_a_wrong_signature_wakes_no_source_and_the_answer_says_what_to_do() -> None:
+    around = Around(flag_source("production"))
+    response = around.send(token=b"a guess")
+    assert response.status == 401
+    assert "token of the Secret" in json_of(response)["message"]
+    assert around.woken == []
+
+
+def test_every_path_that_is_not_there_answers_alike() -> None:
+    around = Around(flag_source("production"))
+    near = PATH[:-1] + ("0" if PATH[-1] != "0" else "1")
+    answers = [around.send(path=path) for path in (near, "/hook/", "/hook/x/y", PATH + "/", "/hook/ü")]
+    assert {(each.status, each.body, each.headers) for each in answers} == {
+        (404, answers[0].body, answers[0].headers)
+    }
+
+
+def test_a_delivery_counts_once() -> None:
+    around = Around(flag_source("production"))
+    assert [around.send().status for _ in range(2)] == [200, 409]
+    assert around.send(x_github_delivery="renamed").status == 409
+    assert around.woken == ["production"]
+
+
+def test_a_refused_delivery_may_come_again() -> None:
+    around = Around(flag_source("production"))
+    assert [around.send(token=b"a guess").status, around.send().status] == [401, 200]
+
+
+def test_a_receiver_takes_only_so_many_and_says_when_to_come_again() -> None:
+    around = Around(flag_source("production"))
+    for number in range(int(BURST)):
+        assert around.send({**GITHUB, "number": number}).status == 200
+    refused = around.send({**GITHUB, "number": -1})
+    assert (refused.status, dict(refused.headers)["retry-after"]) == (429, "1")
+    around.time += 1.0
+    assert around.send({**GITHUB, "number": -1}).status == 200
+
+
+def test_a_sender_without_the_token_cannot_use_up_the_limit_of_others() -> None:
+    around = Around(flag_source("production"))
+    for _ in range(int(BURST) * 2):
+        around.send(token=b"a guess")
+    assert around.send().status == 200
+
+
+def test_a_suspended_receiver_says_so() -> None:
+    around = Around(flag_source("production"))
+    around.objects.learn(learnt("FlagReceiver", "push", {"suspend": True}, webhookPath=PATH))
+    assert around.send().status == 503
+    assert around.woken == []
+
+
+def test_one_that_was_suspended_before_we_began_says_so_too() -> None:
+    around = Around(learnt("FlagReceiver", "push", {"suspend": True}, webhookPath=PATH))
+    around.endpoints.close(KEY)
+    assert around.send().status == 503
+    assert around.send(path="/hook/None").status == 404
+
+
+def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again() -> None:
+    around = Around(flag_source("production"))
+    around.role.leading = False
+    for path in (PATH, "/hook/unknown"):
+        response = around.send(path=path)
+        assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
+    around.role.leading = True
+    assert (around.send().status, around.woken) == (200, ["production"])
+
+
+def test_a_receiver_that_is_still_to_be_opened_is_to_be_asked_again() -> None:
+    around = Around(learnt("FlagReceiver", "push", {}, webhookPath=PATH))
+    around.endpoints.close(KEY)
+    response = around.send()
+    assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
+    assert around.send(path="/hook/None").status == 404
+
+
+COUNTED: dict[str, tuple[str, str, Callable[[Around], object]]] = {
+    "woke": ("github", "woke", lambda around: around.send()),
+    "unmatched": ("github", "unmatched", lambda around: around.send({**GITHUB, "ref": "refs/heads/x"})),
+    "ignored": ("github", "ignored", lambda around: around.send(event="ping")),
+    "unsigned": ("github", "unsigned", lambda around: around.send(token=b"a guess")),
+    "malformed": ("github", "malformed", lambda around: around.send([])),
+    "too large": ("github", "too_large", lambda around: around.send(" " * MOST_BYTES)),
+    "replayed": ("github", "replayed", lambda around: [around.send() for _ in range(2)]),
+    "limited": ("github", "limited", lambda around: [around.send({**GITHUB, "n": n}) for n in range(61)]),
+    "unknown": ("none", "unknown", lambda around: around.send(path="/hook/unknown")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sender", "outcome", "send"), COUNTED.values(), ids=COUNTED)
+def test_each_request_counts_as_what_came_of_it(
+    sender: str, outcome: str, send: Callable[[Around], object]
+) -> None:
+    around = Around(flag_source("production"))
+    send(around)
+    assert around.counted[-1] == (sender, outcome)
+
+
+def test_the_metric_has_fixed_words_alone() -> None:
+    metrics = ControllerMetrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role())
+    metrics.count_webhook("github", "woke")
+    metrics.count_webhook("github", "woke")
+    text = metrics.text().decode()
+    assert 'flagstaff_receiver_requests_total{outcome="woke",type="github"} 2.0' in text
+
+
+def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    around = Around(flag_source("production"))
+    around.send({**GITHUB, "secret": "in the payload"})
+    around.send(token=b"a guess")
+    around.sender = "gitlab"
+    around.send(GITLAB, token=b"a-guessed-token")
+    private = [TOKEN, OLD, b"a guess", b"a-guessed-token", b"payload", b"acme", PATH.encode()]
+    assert caplog.text
+    assert [each for each in private if each.decode() in caplog.text] == []
+
+
+async def test_over_the_wire_a_push_wakes_and_an_oversized_one_is_refused() -> None:
+    around = Around(flag_source("production"))
+    async with run_listener(around.receiver.routes(), LIMITS) as (_, port):
+        assert (await post(port, PATH, body_of(GITHUB)))[0] == 200
+        assert (await post(port, PATH, b" " * (MOST_BYTES + 1)))[0] == 413
+        assert (await post(port, "/hook/unknown", b"{}"))[0] == 404
+        assert (await post(port, "/", b"{}"))[0] == 404
+    assert around.woken == ["production"]
+
+
+async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
+    def send() -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        headers = {**dict(headers_of("github", body)), "content-type": "application/json"}
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content
+
+    return await asyncio.to_thread(send)

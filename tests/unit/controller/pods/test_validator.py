@@ -1,0 +1,125 @@
+"""The webhook's answers about flags, in the form that the API server reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.pods.webhooks import Validator
+from evaluator.http.messages import Request, Response, Streamed
+from tests.unit.controller.pods.judges import judges_at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION = "core.openfeature.dev/v1beta1"
+FLAGS = {
+    "apiVersion": VERSION,
+    "kind": "FeatureFlag",
+    "metadata": {"name": "x", "namespace": "shop"},
+    "spec": {"flagSpec": {}},
+}
+
+
+class Stream:
+    """What one answer sends."""
+
+    def __init__(self) -> None:
+        self.on_closed: Callable[[], None] | None = None
+        self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def finish(self, content: bytes) -> None:
+        self.body.set_result(content)
+
+    def break_off(self) -> None:
+        self.body.cancel()
+
+
+def objection(content: bytes) -> tuple[str, tuple[str, ...]]:
+    name = json.loads(content)["request"]["object"]["metadata"]["name"]
+    return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
+
+
+async def ask_validator(
+    content: Any, *namespaces: str, counted: Callable[[str, str], None] = lambda _kind, _outcome: None
+) -> tuple[int, dict[str, Any]]:
+    validator = Validator(objection, judges_at_once(), counted, namespaces)
+    answer = validator.routes().http["POST", "/validate"]
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
+    if isinstance(response, Response):
+        return response.status, json.loads(response.body) if response.status == 200 else {}
+    assert isinstance(response, Streamed)
+    stream = Stream()
+    response.start(stream)  # type: ignore[arg-type]
+    return response.status, json.loads(await stream.body)
+
+
+def review(name: str) -> dict[str, Any]:
+    body = {**FLAGS, "metadata": {"name": name, "namespace": "shop"}}
+    return {"request": {"uid": "u", "object": body}}
+
+
+@pytest.mark.parametrize(
+    ("name", "response"),
+    [
+        ("good", {"uid": "u", "allowed": True}),
+        ("odd", {"uid": "u", "allowed": True, "warnings": ["odd"]}),
+        (
+            "bad",
+            {
+                "uid": "u",
+                "allowed": False,
+                "status": {"code": 422, "reason": "Invalid", "message": "no\nway"},
+            },
+        ),
+    ],
+)
+async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, response: dict[str, Any]) -> None:
+    assert await ask_validator(review(name)) == (
+        200,
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response},
+    )
+
+
+async def test_each_review_is_counted_with_its_outcome() -> None:
+    counted: list[tuple[str, str]] = []
+    for name in ("good", "bad"):
+        await ask_validator(review(name), counted=lambda *each: counted.append(each))
+    assert counted == [("FeatureFlag", "allowed"), ("FeatureFlag", "refused")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"request":{"uid":"u","object":{}}}',
+        b'{"request":{"uid":"u","object":null}}',
+        {"request": {"object": FLAGS}},
+        {"request": {"uid": "u", "object": {**FLAGS, "kind": "Pod"}}},
+        {"request": {"uid": "u", "object": {**FLAGS, "apiVersion": "example.com/v1"}}},
+        {"request": {"uid": "u", "object": {**FLAGS, "kind": []}}},
+        {"request": {"uid": "u", "object": {**FLAGS, "metadata": []}}},
+        b"[" * 5_000,
+    ],
+)
+async def test_what_is_no_review_of_flags_is_400(content: Any) -> None:
+    assert (await ask_validator(content))[0] == 400
+
+
+async def test_a_refusal_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await ask_validator(review("bad"))
+    assert [each.getMessage() for each in caplog.records] == ["FeatureFlag/shop/bad is refused: no way"]
+
+
+async def test_flags_of_a_namespace_that_the_controller_does_not_work_in_are_let_pass() -> None:
+    assert (await ask_validator(review("bad"), "pay", "search"))[1]["response"] == {
+        "uid": "u",
+        "allowed": True,
+    }
+    assert not (await ask_validator(review("bad"), "pay", "shop"))[1]["response"]["allowed"]

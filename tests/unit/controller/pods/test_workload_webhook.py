@@ -1,0 +1,191 @@
+"""Reviews of workloads that carry flags, in the form that the API server reads."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controller.api.meta import ObjectKey, Resource
+from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
+from controller.pods import installation
+from controller.pods.carried_flags import WorkloadOrders
+from controller.pods.known_objects import KnownObjects
+from controller.pods.webhooks import WorkloadWebhook
+from controller.runtime.cache import Cache
+from evaluator.http.messages import Request, Response, Streamed
+from tests.unit.controller.pods.judges import judges_at_once
+from tests.unit.controller.pods.pods import apply_patch
+from tests.unit.controller.pods.test_validator import Stream
+
+GOOD = '{"flags": {}}'
+BAD = '{"flags": {"banner": {}}}'
+
+
+def workload(text: str | None = GOOD, kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
+    annotations = {} if text is None else {installation.FLAGS: text}
+    return {
+        "kind": kind,
+        "metadata": {"name": "checkout", "annotations": annotations, **metadata},
+        "spec": {"template": {"metadata": {}, "spec": {}}},
+    }
+
+
+@dataclass
+class World:
+    """One replica of admission."""
+
+    enabled: bool = True
+    ready: bool = True
+    namespaces: tuple[str, ...] = ()
+    objects: Cache = field(default_factory=Cache)
+    reviewed: list[tuple[str, str]] = field(default_factory=list)
+
+    async def post(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        webhook = WorkloadWebhook(
+            self.objects,
+            self.enabled,
+            self.namespaces,
+            lambda: self.ready,
+            judges_at_once(),
+            lambda kind, outcome: self.reviewed.append((kind, outcome)),
+            lambda: datetime(2026, 1, 2, tzinfo=UTC),
+            WorkloadOrders(KnownObjects(self.objects, self.namespaces), lambda _namespace: None),
+        )
+        answer = webhook.routes().http["POST", "/inject-workload"]
+        response = answer(Request("POST", "/inject-workload", "", (), body, "127.0.0.1:1"))
+        if isinstance(response, Response):
+            return response.status, {}
+        assert isinstance(response, Streamed)
+        stream = Stream()
+        response.start(stream)  # type: ignore[arg-type]
+        return response.status, json.loads(await stream.body)["response"]
+
+    async def review(self, given: dict[str, Any], before: dict[str, Any] | None = None) -> dict[str, Any]:
+        user = {"username": "alice"}
+        request = {"uid": "u", "namespace": "shop", "object": given, "oldObject": before, "userInfo": user}
+        status, response = await self.post(json.dumps({"request": request}).encode())
+        assert (status, response["uid"]) == (200, "u")
+        return response
+
+
+def apply_response(given: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+    return apply_patch(given, json.loads(base64.b64decode(response["patch"])))
+
+
+async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
+    world = World()
+    given = workload()
+    after = apply_response(given, await world.review(given))
+    record = json.loads(after["metadata"]["annotations"][installation.APPLIED])
+    assert (record["by"], record["at"]) == ("alice", "2026-01-02T00:00:00Z")
+    assert world.reviewed == [("Deployment", "marked")]
+
+
+async def test_marked_workload_is_let_through() -> None:
+    world = World()
+    given = workload()
+    after = apply_response(given, await world.review(given))
+    assert await world.review(after, after) == {"uid": "u", "allowed": True}
+    assert world.reviewed[-1] == ("Deployment", "unchanged")
+
+
+async def test_bad_flags_are_refused_with_their_place() -> None:
+    world = World()
+    response = await world.review(workload(BAD))
+    message = response["status"]["message"]
+    assert message.startswith("annotation openfeature.dev/flags: line 1: $.flags.banner")
+    assert world.reviewed == [("Deployment", "refused")]
+
+
+async def test_bad_flags_that_are_stored_do_not_hold_up_their_workload() -> None:
+    stored = workload(BAD)
+    assert (await World().review(workload(BAD, labels={"team": "shop"}), stored))["allowed"]
+
+
+async def test_warnings_of_the_flags_are_shown() -> None:
+    response = await World().review(workload('{"flags": {}, "flagz": 1}'))
+    assert response["allowed"]
+    assert len(response["warnings"]) == 1
+
+
+async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
+    world = World()
+    before = apply_response(workload(), await world.review(workload()))
+    after = json.loads(json.dumps(before))
+    del after["metadata"]["annotations"][installation.FLAGS]
+    response = await world.review(after, before)
+    cleared = apply_response(after, response)
+    assert cleared["metadata"]["annotations"] == {}
+    assert "no longer carries flags" in response["warnings"][0]
+
+
+async def test_run_of_a_cron_job_is_let_through() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
+    given = workload(BAD, "Job", ownerReferences=[owner])
+    assert await World().review(given) == {"uid": "u", "allowed": True}
+
+
+async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_other() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
+    forged = {installation.FLAGS: GOOD, installation.APPLIED: '{"by": "mallory", "at": "2020", "added": []}'}
+    given = workload(annotations=forged, ownerReferences=[owner])
+    after = apply_response(given, await World().review(given))
+    assert json.loads(after["metadata"]["annotations"][installation.APPLIED])["by"] == "alice"
+    assert not (await World().review(workload(BAD, ownerReferences=[owner])))["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("world", "message"),
+    [
+        (World(enabled=False), "the controller runs without --direct-sets, so nothing would serve these"),
+        (World(namespaces=("pay", "search")), "the controller works in pay, search alone; remove it, or"),
+    ],
+)
+async def test_flags_that_nobody_would_serve_are_refused(world: World, message: str) -> None:
+    assert message in (await world.review(workload()))["status"]["message"]
+
+
+async def test_name_of_another_object_is_refused() -> None:
+    world = World()
+    world.objects.learn(Resource(ObjectKey("FeatureFlag", "shop", "checkout"), "u", 1, "1"))
+    assert "which a FeatureFlag has already" in (await world.review(workload()))["status"]["message"]
+
+
+async def test_replica_that_does_not_know_all_names_answers_503() -> None:
+    assert (await World(ready=False).post(b"{}"))[0] == 503
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"request": {}}',
+        b'{"request": {"object": {"kind": "Pod", "metadata": {}, "spec": {}}}}',
+        b'{"request": {"object": {"kind": [], "metadata": {}, "spec": {}}}}',
+        b'{"request": {"object": {"kind": "Job", "metadata": [], "spec": {}}}}',
+        b'{"request": {"object": {"kind": "Job", "metadata": {}, "spec": {}}, "oldObject": []}}',
+        b"[" * 5_000,
+    ],
+)
+async def test_what_is_no_review_of_a_workload_is_400(body: bytes) -> None:
+    assert (await World().post(body))[0] == 400
+
+
+async def test_an_order_that_cannot_be_followed_refuses_the_workload_and_a_good_one_marks_it() -> None:
+    world = World()
+    ordered = workload(None, annotations={ORDER: "kill"})
+    refusal = await world.review(ordered)
+    assert "namespace shop has no FlagSet" in refusal["status"]["message"]
+    world.objects.learn(Resource(ObjectKey("FlagSet", "shop", "kill"), "u", 1, "1"))
+    made = apply_response(ordered, await world.review(ordered))
+    assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
+    both = workload(annotations={ORDER: "kill", installation.FLAGS: GOOD})
+    made = apply_response(both, await world.review(both))
+    assert made["metadata"]["labels"] == {ORDERS_LABEL: "true", installation.DIRECT_SET: "true"}
+    assert world.reviewed == [("Deployment", "refused"), ("Deployment", "marked"), ("Deployment", "marked")]
