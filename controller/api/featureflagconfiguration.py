@@ -1,8 +1,8 @@
 """FeatureFlagConfiguration and FeatureFlag in every version, read as one flagd document.
 
-The first form of `featureFlagSpec`, from before flagd had a schema, as a document of today.
+An object may hold the first form of `featureFlagSpec`, from before flagd had a schema.
 
-Known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, have a
+That form is known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, have a
 `returnType`, define a disabled flag by its state alone, and say its targeting as a list of rules.
 """
 

@@ -1,7 +1,7 @@
 """Parsers of the texts in specs, for those who validate a spec and those who use it. Pure.
 
-Patterns that users write: regular expressions in RE2's syntax, whose search takes time in proportion to
-the text, and patterns of files as in .gitignore. Pure.
+Patterns that users write are regular expressions in RE2's syntax, whose search takes time in proportion to
+the text, and patterns of files as in .gitignore.
 """
 
 from __future__ import annotations

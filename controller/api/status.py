@@ -1,6 +1,6 @@
 """Conditions, as kstatus reads them, and what the status models of all kinds share.
 
-Conditions, as kstatus reads them (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus).
+kstatus: https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
 
 `Ready` sums up. `Reconciling` and `Stalled` are there only while they are True, and never both. What else a
 kind has to say stands in positive details, such as `ArtifactInStorage`.

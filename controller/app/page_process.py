@@ -1,11 +1,9 @@
 """The page of a cluster as a process, in the cluster or on the machine of its reader.
 
-The page of a cluster on the machine of its reader, with the rights of the kubeconfig.
-
-Other users of the machine, and pages of other sites, can reach the port as well. They do not know the name
-under which it answers, which is drawn at random: browsers resolve names below `localhost` to this machine
-(RFC 6761). The browser gets the name from a file that only its user may read, since arguments of programs
-are public.
+On a machine, the page has the rights of the kubeconfig. Other users of the machine, and pages of other sites,
+can reach the port as well. They do not know the name under which it answers, which is drawn at random:
+browsers resolve names below `localhost` to this machine (RFC 6761). The browser gets the name from a file
+that only its user may read, since arguments of programs are public.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of admission, the controller, the page and the proxy. Nothing else reads their environment.
 
-Settings that say what evaluators get: admission injects by them, and the controller runs and upgrades
-evaluators by the same ones. Those of admission alone, too.
+Admission injects by the settings that say what evaluators get, and the controller runs and upgrades
+evaluators by the same ones.
 """
 
 from __future__ import annotations

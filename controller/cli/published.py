@@ -1,9 +1,10 @@
 """`python -m controller.cli.published` writes the files that are made from the program.
 
-The reference of conditions and reasons, docs/reference/conditions.md, read from the modules that set them.
+Among them is the reference of conditions and reasons, docs/reference/conditions.md, read from the modules
+that set them.
 
-The modules are parsed and not imported: a reason stands where its fact is known, as an argument of a setback
-or an Event, and nowhere else.
+These are parsed and not imported: a reason stands where its fact is known, as an argument of a setback or an
+Event, and nowhere else.
 """
 
 from __future__ import annotations

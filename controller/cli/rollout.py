@@ -1,8 +1,6 @@
 """`flagstaff rollout`: show how far a FlagRollout is, and approve, pause, promote or roll it back.
 
-What a person may ask of a FlagRollout: the annotations that each verb sets.
-
-Each request names a candidate by its digest, so that it never counts for another one.
+A request is an annotation that names a candidate by its digest, so that it never counts for another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""`flagstaff tree`: sources, their flag sets, what these write, and who does not serve it yet.
-
-Sources, the flag sets made of them, the objects that these write, what keeps flags of them from users, and
-evaluators that lag.
+"""`flagstaff tree`: sources, their flag sets, what these write, what keeps flags from users, and evaluators
+that lag.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Follows the remote providers of FeatureFlagConfigurations: their flags, the FlagShards of these, and what
-statuses say.
-
-Follows the remote providers of FeatureFlagConfigurations: fetches their flags, keeps the last good ones in
+"""Follows the remote providers of FeatureFlagConfigurations: fetches their flags, keeps the last good ones in
 FlagShards, and says in the status which are in force.
 """
 

@@ -1,6 +1,6 @@
 """What a revision changed, flag by flag, and how many users that moves. Pure.
 
-How many users a change of flags moves to another variant, by real evaluation, and how many it has to.
+Users are counted by real evaluation: those whom a change moves to another variant, and those whom it has to.
 
 The least that any change can move is the total variation distance of the shares of variants before and after:
 half of the sum of their differences.

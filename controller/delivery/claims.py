@@ -1,7 +1,5 @@
 """What objects claim, and which of several is served under a name and under a flagSetId. Pure.
 
-Decides which of several objects is served under a name, and under a flagSetId. Pure.
-
 A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. A flagSetId `<namespace>/…`
 belongs to that namespace: no object of another is served under it. Otherwise the oldest is served, the first
 by namespace and name among those of one second. The proxy serves by this, and the controller writes it

@@ -1,16 +1,12 @@
 """What evaluators are sent of an object: its flags, also from FlagShards and remote providers, and their
 digest. Pure.
 
-Merges the flags of a remote provider, which stand in FlagShards, with an object's own. Pure.
+Flags of a remote provider are merged whole, by their keys, as an evaluator merges those of several sources: a
+remote flag keeps the shared rules and the metadata of its set, so that neither side changes what a flag of
+the other means.
 
-Flags are merged whole, by their keys, as an evaluator merges those of several sources: a remote flag keeps
-the shared rules and the metadata of its set, so that neither side changes what a flag of the other means.
-
-What evaluators are sent of an object: its flags as progress has them, their digest, and what is wrong.
-Pure.
-
-The one function that the proxy, the status of FeatureFlagConfiguration and, through that status, `flagstaff
-wait` go by, so that the digest that is served and the digest that is asked for are of the same thing.
+The proxy, the status of FeatureFlagConfiguration and, through that status, `flagstaff wait` go by one
+function, so that the digest that is served and the digest that is asked for are of the same thing.
 """
 
 from __future__ import annotations

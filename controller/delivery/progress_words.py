@@ -1,7 +1,5 @@
-"""What people, conditions and Events are told of overrides and rollouts in force. Pure.
-
-Reports overrides in force and rollouts under way by conditions and Events of the objects with the flags.
-Pure.
+"""Reports overrides in force and rollouts under way to people, and by conditions and Events of the objects
+with the flags. Pure.
 """
 
 from __future__ import annotations

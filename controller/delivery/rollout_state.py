@@ -1,7 +1,7 @@
 """How far a FlagRollout is, and its candidates over the flags of one object. Pure.
 
-The candidates of FlagRollouts over the flags of one object: what is served of them, by the object's own
-status, and why, by the status of the FlagRollout. Pure.
+What is served of a candidate is read from the object's own status, and why from the status of the
+FlagRollout.
 """
 
 from __future__ import annotations

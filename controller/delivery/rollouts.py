@@ -1,7 +1,6 @@
 """The FlagRollouts of an object with flags, as every process that delivers applies them. Pure.
 
-The generation of `fractional` of a set in a rollout: what is served, what waits, and whom a change moves.
-Pure.
+Of the generation of `fractional` of a set in a rollout: what is served, what waits, and whom a change moves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Selects what FlagAlerts report: which alerts are used, which objects they select, and in which
-namespaces. Pure.
-
-Selects what FlagAlerts report: which alerts are used, which objects they select, and which messages. Pure.
+"""Selects what FlagAlerts report: which alerts are used, which objects in which namespaces they select, and
+which messages. Pure.
 
 A spec is parsed once for each generation, when its object changes. The work for one Event is bounded: a
 namespace uses a limited number of alerts, and alerts of other namespaces cost nothing without a FlagGrant.

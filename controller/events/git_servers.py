@@ -1,7 +1,6 @@
 """Requests to Git servers: statuses of commits, comments on pull requests, and tokens of GitHub Apps. Pure.
 
-Repositories in the APIs of Git servers, and the statuses of their commits: pending once applied, success
-once served, failure with the first problem. Pure.
+The status of a commit is pending once applied, success once served, failure with the first problem.
 
 GitHub: https://docs.github.com/rest/commits/statuses
 GitLab: https://docs.gitlab.com/api/commits/#set-commit-pipeline-status
@@ -9,11 +8,11 @@ Gitea: https://docs.gitea.com/api/ (repoCreateStatus)
 Bitbucket: https://developer.atlassian.com/cloud/bitbucket/rest/api-group-commit-statuses/
 Azure DevOps: https://learn.microsoft.com/rest/api/azure/devops/git/statuses/create
 
-GitHub Apps: short-lived tokens (one hour) of the server, in place of personal tokens. Pure.
+Short-lived tokens (one hour) of a GitHub App stand in place of personal tokens.
 
 https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app
 
-One comment on a pull request per flag set made of it: its commit's state, and changed flags. Pure.
+A pull request has one comment per flag set made of it: its commit's state, and changed flags.
 
 GitHub: https://docs.github.com/rest/issues/comments
 GitLab: https://docs.gitlab.com/api/notes/#merge-requests

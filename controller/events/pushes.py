@@ -1,7 +1,6 @@
 """Pushes that a webhook reports: repository, reference and commit, and the sources that they concern. Pure.
 
-Reads a webhook's delivery: its repository, reference and commit. Unsigned content is not parsed, and
-signatures are compared in constant time. Pure.
+Unsigned content is not parsed, and signatures are compared in constant time.
 
 GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries
 GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/

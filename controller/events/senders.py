@@ -1,6 +1,6 @@
 """Sends the requests of deliveries by HTTP, and messages by e-mail.
 
-Sends e-mail with aiosmtplib: only by TLS, and only to addresses that were checked.
+E-mail goes only by TLS, and only to addresses that were checked.
 
 The mail: https://www.rfc-editor.org/rfc/rfc5322
 TLS from the start, and by STARTTLS: https://www.rfc-editor.org/rfc/rfc8314

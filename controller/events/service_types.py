@@ -1,21 +1,19 @@
 """The request format of each provider type: chats, incident tools, and formats that contain Flux's Event.
 Pure.
 
-Formats messages for chats. Pure.
+Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block
+Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook
+Microsoft Teams:
+https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
+Google Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
 
-Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block Discord:
-https://discord.com/developers/docs/resources/webhook#execute-webhook Microsoft Teams:
-https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using Google
-Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
-
-Messages for incident tools and dashboards: a failure opens an incident, its recovery closes it. Pure.
+An incident tool or dashboard is told of a failure, which opens an incident, and of its recovery, which closes
+it.
 
 PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
 Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
-
-The request format of each provider type, and the formats that contain Flux's Event. Pure.
 
 CloudEvents 1.0: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
 """

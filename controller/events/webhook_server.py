@@ -1,8 +1,5 @@
 """Webhooks, on a port of their own: a sender that knows the path and the token wakes the sources of a push.
 
-Webhooks, on a port of their own: a sender that knows the path and the token wakes the sources that were
-pushed to.
-
 Nothing is disclosed: all unknown paths get the same answer, and the log has neither tokens nor payloads.
 """
 

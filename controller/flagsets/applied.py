@@ -1,8 +1,8 @@
 """The last good flag set, read back from the cluster, and what FlagRollouts record before it is replaced.
 Pure.
 
-Holds a flag set back until FlagRollouts have recorded the present definitions of the flags that it
-changes: they serve these to everybody while the new ones are rolled out. Pure.
+A flag set is held back until FlagRollouts have recorded the present definitions of the flags that it changes:
+they serve these to everybody while the new ones are rolled out.
 """
 
 from __future__ import annotations

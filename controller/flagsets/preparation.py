@@ -1,9 +1,8 @@
-"""What is done to each document between reading and merging, and the definitions in manifests. Pure.
+"""What is done to each document between reading and merging, which flags hold values of Secrets since, and
+the definitions in manifests. Pure.
 
-What is done to each document between reading and merging, and which flags hold values of Secrets since.
-Pure.
-
-Such flags are marked in their metadata. Status, Events, logs and lists of changes show a digest of them.
+Flags that hold such values are marked in their metadata. Status, Events, logs and lists of changes show a
+digest of them.
 """
 
 from __future__ import annotations

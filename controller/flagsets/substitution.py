@@ -1,7 +1,5 @@
 r"""Variables in values of definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}`, `$$`. Pure.
 
-Text with variables, read in Flux's grammar, and what an expression makes of a variable's value. Pure.
-
     text:       what is neither below; `$$` is `$`
     expression: ${NAME}  ${#NAME}  ${NAME OPERATOR [ARGUMENT]}
     operators:  :=d :-d =d -d   ^ ^^ , ,,   :n :n:m   #p ##p %p %%p   /a/b //a/b /#a/b /%a/b

@@ -1,10 +1,10 @@
 """What stages write beside their own kinds: Secrets of certificates, and workloads.
 
-The Secrets of our servers' certificates, and the objects with the trusted authorities. All are created by
-the installation: our rights only allow to change them.
+Secrets, and the objects with the trusted authorities, are created by the installation: our rights only allow
+to change them.
 
-What runs for users, and what is changed of their workloads, with the installation's rights. Most of these
-are given by namespace: a refusal says by which command.
+Rights to workloads and what runs for users are the installation's, most of them given by namespace: a refusal
+says by which command.
 """
 
 from __future__ import annotations

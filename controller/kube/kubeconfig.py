@@ -1,9 +1,8 @@
 """Reads a kubeconfig, or the service account of the pod, and makes the official client of it.
 
-The official client, whose token is read again once the API server refuses it.
-
 The official client reads a kubeconfig once. The tokens in it have an end: those of cloud providers' exec
-plugins after minutes, and those that another program writes to a file once they are replaced.
+plugins after minutes, and those that another program writes to a file once they are replaced. So the token is
+read again once the API server refuses it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Lists one kind and then watches it for the life of the process; references are watched without their
-content.
-
-Lists one kind and then watches it for the life of the process: reports objects, changes, and deletions
+"""Lists one kind and then watches it for the life of the process: reports objects, changes, and deletions
 during interruptions.
 
 Our own on the official client's wire. kopf reports what is there after a cut, but not what was deleted
 meanwhile; the official informer has threads instead of a loop; and neither says how current its view is.
 
-Watches Secrets and ConfigMaps without their content: one watch for each namespace where an object refers
+Secrets and ConfigMaps are watched without their content: one watch for each namespace where an object refers
 to one.
 """
 

@@ -1,7 +1,6 @@
 """One request to the API server and its answer, also one that is read as it comes.
 
-One request to the API server and its answer: in time, tried again where that helps, its content read
-beside the loop if it is large.
+A request is tried again where that helps, and large content is read beside the loop.
 """
 
 from __future__ import annotations

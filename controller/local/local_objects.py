@@ -1,8 +1,5 @@
 """The objects that a command line and its files ask for: a FlagSource, a FlagSet, rollouts and what these
 name. Pure.
-
-FlagRollouts, MetricTemplates, FlagOverrides and Secrets of files, as objects beside the FlagSet of local
-mode. Pure.
 """
 
 from __future__ import annotations

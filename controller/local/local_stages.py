@@ -1,7 +1,5 @@
-"""A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set.
-
-A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set, and for
-the FlagRollouts of that.
+"""A cluster's reconcilers, loops and watches over objects in memory, for one source, one flag set, and the
+FlagRollouts of that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mounts the page on a port: views are made in a thread, changes are sent as server-sent events.
 
-Server-sent events that notify open pages of changes; a page then asks again for its view.
+A server-sent event notifies open pages of changes; a page then asks again for its view.
 
 Nothing of a flag is in an event, so that every reader may have it. The framing is
 https://html.spec.whatwg.org/multipage/server-sent-events.html.

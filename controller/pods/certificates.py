@@ -1,14 +1,13 @@
 """The certificates that our servers are known by, and the authorities that sign them: made, renewed and
 published.
 
-The certificate that a server of ours is known by, and the authority that signs it: made, renewed and
-replaced without a moment in which its clients trust none that is in use.
+Replacement leaves no moment in which clients trust none that is in use.
 
 The authority's key lies beside the server's: a holder of either could answer for us anyway, and only those
 clients trust this authority. A new authority is trusted for an hour before it signs.
 
-Keeps the certificates of one server current: in the Secret that its pods mount, and, by the leader, in
-what its clients trust.
+Certificates are kept in the Secret that the server's pods mount, and, by the leader, in what its clients
+trust.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Flag sets as ConfigMaps, for pods that read them as files: made when the first such pod is seen.
-
-Flag sets as ConfigMaps, for pods that read them as files: made when the first such pod is there, kept at
+"""Flag sets as ConfigMaps, for pods that read them as files: made when the first such pod is there, kept at
 what is delivered, and owned by what owns the pods, so that Kubernetes removes each with the last of them.
 """
 

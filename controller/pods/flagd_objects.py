@@ -1,8 +1,6 @@
 """The manifests of a Flagd, with OpenFeature Operator's names, labels and ports, and the hosts that it may
 expose. Pure.
 
-Which hosts and annotations Flagds may give their Ingresses and HTTPRoutes. Pure.
-
 Whoever may create a Flagd has objects made that they may not be allowed to make: an Ingress for somebody
 else's host, or one with annotations by which some ingress controllers run code.
 """

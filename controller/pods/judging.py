@@ -1,7 +1,6 @@
 """Has reviews judged in helper processes, and answers the API server.
 
-Has reviews judged in helper processes: a judgement that takes too long, or that nobody waits for any more,
-ends with its process.
+A judgement that takes too long, or that nobody waits for any more, ends with its process.
 """
 
 from __future__ import annotations

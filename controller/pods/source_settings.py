@@ -1,10 +1,9 @@
 """FeatureFlagSources of a pod, merged: what a later one says wins, field by field. Pure.
 
-What a FeatureFlagSource or InProcessConfiguration of another namespace may say about a pod. Pure.
-
-A FlagGrant lets a pod use the object; it does not let the object's author read or change the pod. So the
-object names no Secret and no ConfigMap of the pod's namespace, and the application gets only variables of it
-that begin with FLAGD_ and do not say where evaluation contexts are sent.
+An object of another namespace says little. A FlagGrant lets a pod use the object; it does not let the
+object's author read or change the pod. So the object names no Secret and no ConfigMap of the pod's namespace,
+and the application gets only variables of it that begin with FLAGD_ and do not say where evaluation contexts
+are sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The webhooks: evaluators for pods, flags and orders of workloads, and objects of our kinds.
 
-The webhook for workloads that carry flags or have standing orders: refuses bad ones, and has the pods ask
-for an evaluator.
+Workloads with bad flags or orders are refused, and the pods of others ask for an evaluator.
 """
 
 from __future__ import annotations

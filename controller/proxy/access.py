@@ -1,7 +1,5 @@
 """Remembers what the cluster said of tokens, and of who may read what; each is asked for once.
 
-Remembers what the cluster said of tokens, and of who may read what.
-
 A token is remembered by its keyed hash alone. While the API server does not answer, what was allowed stays
 allowed for as long as the token itself is valid, an hour at most: serving does not depend on control. A
 refusal is asked for again within seconds.

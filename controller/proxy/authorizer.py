@@ -1,20 +1,13 @@
 """Decides which callers may open a stream, and which objects they may read.
 
-Events about subscribers that `--auth enforce` would refuse, each subscriber once.
-
-A proxy that was restarted repeats them.
-
-Which objects a subscriber may read, where it asks for a flagSetId that several objects have.
-
-Only with `enforce`: a flagSetId then means the oldest object among those that the caller may `get`, so each
-reader has a view of its own. Otherwise everybody has the same view.
-
-Decides which callers may open a stream.
+With `enforce` a flagSetId that several objects have means the oldest among those that the caller may `get`,
+so each reader has a view of its own. Otherwise everybody has the same view.
 
 `off` reviews nothing. `warn` serves everybody at once, and counts and names the callers that `enforce` would
-refuse. `enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user
-may not `get` the FeatureFlagConfiguration or is not one of the ordered pods, UNAVAILABLE while no review is
-possible. A handler must return at once, so a stream stays open without a message until its token is reviewed.
+refuse, each once in an Event, again after a restart. `enforce` refuses: UNAUTHENTICATED without a token of
+this cluster, PERMISSION_DENIED where its user may not `get` the FeatureFlagConfiguration or is not one of the
+ordered pods, UNAVAILABLE while no review is possible. A handler must return at once, so a stream stays open
+without a message until its token is reviewed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Encodes the flags of an object as the document that streams are sent, and lays documents over each other.
 Pure.
 
-Encodes the flags of an object as the document that streams are sent. No I/O; a large set takes long, so a
-thread may do it.
+A large set takes long, so a thread may do either.
 
 Bad content never replaces good content: where a document cannot be read the previous one stays, a flag with
 an error stays at its last good definition while its siblings move on, and a set whose shards are not all
 there stays at the previous whole one.
 
-Lays encoded flag sets over each other: the later wins for each flag. Pure; large sets take long, so a
-thread may do it.
+Of encoded sets the later wins for each flag.
 
 Flags keep the metadata of their own set, its provenance included, as in an evaluator that merges several
 sources (docs/adr/0007-merged-sources.md); `flagstaff.dev/flag-set` names that set. A set that is not sent is

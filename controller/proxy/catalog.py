@@ -1,7 +1,7 @@
 """The objects with flags, which of them is served under a name or a flagSetId, and who subscribes. No I/O.
 
-Selectors: a subscriber asks for an object by its name, for the object that has a flagSetId, or for what
-is ordered for the pods that it belongs to. Pure.
+A subscriber asks for an object by its name, for the object that has a flagSetId, or for what is ordered for
+the pods that it belongs to.
 """
 
 from __future__ import annotations

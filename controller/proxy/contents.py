@@ -1,13 +1,9 @@
 """The content of each object, and of several composed, read and encoded once for all who subscribe.
 
-The content of each object, read and encoded once for all who subscribe; a large one in a thread, one at a
-time.
+Large content is read in a thread, one at a time.
 
-It is kept until the object goes, so that a subscriber who comes back finds the last good set even if the
+Content is kept until the object goes, so that a subscriber who comes back finds the last good set even if the
 object has become bad meanwhile.
-
-The flags of several sets, composed once for all topics that have these sets; large ones in a thread, one
-at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The backend of the sync service: which flags a topic has, also by standing orders, and what its streams
 are sent.
 
-The topics of standing orders: which flag sets each has now, and what its subscribers are sent of them.
-
 A set that an order names and that cannot be sent is left to the subscribers, which keep what they have of it;
 they are sent the others.
 """

@@ -1,7 +1,5 @@
 """The members of one flag set at one proxy: what each serves, and which of them lag. Pure.
 
-The members of one flag set at one proxy: what each serves, and which of them lag. Pure.
-
 A member is there while its stream is open. One without a stream of its own, which reads its flags from a
 file, is there until it says goodbye or has been silent for long. Silence is measured in ticks, not by a
 clock: a proxy that was suspended for a minute could receive no reports, so it must not take its members for

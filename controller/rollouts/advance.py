@@ -1,7 +1,5 @@
 """The state machine of one candidate: computes its next status from its status and an observation. Pure.
 
-The state machine of one candidate: computes its next status from its status and an observation. Pure.
-
 Each written status publishes at most one step of a candidate. A decision needs only the status and a new
 observation, so a controller that restarts between two writes continues from the last one.
 """

@@ -1,6 +1,6 @@
 """The gates of a candidate: why it may not begin, take its next step, or be promoted, in words, too. Pure.
 
-The definitions that a flag had before its promoted one, for `spec.rollbackWindow`. Pure.
+The definitions that a flag had before its promoted one are kept for `spec.rollbackWindow`.
 
 They are a stack for each flag: a promotion of one of them takes those off that came after it, since these
 were taken back. An entry is `KEY=DIGEST`; `KEY=!DIGEST` marks a definition that an override hid.

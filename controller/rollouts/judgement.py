@@ -1,7 +1,5 @@
 """Which metrics and webhooks of a candidate are due, and what their results mean for it. Pure.
 
-Judges a candidate by the checks and the calls of webhooks that were made now. Pure.
-
 A webhook says yes, says no, or does not answer. No answer is an error whatever its type: it is never taken
 for a no, and counts for `onError`.
 """

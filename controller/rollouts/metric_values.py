@@ -1,7 +1,5 @@
 """The request that asks a metric server for one value, and the number in its answer. Pure.
 
-The number in the answer of a metric server. Pure.
-
 Reading error
 ├── NoValueError   the server has no value: nobody has used the flag yet
 └── UnusableError  the answer cannot be used, or there is none: a person must correct it

@@ -1,8 +1,7 @@
 """Builds the observation of a rollout's state machine from objects of the cluster, and the outcome for its
 status. Pure.
 
-The outcome of a FlagRollout: Ready without a candidate, Reconciling during a rollout, Stalled while a
-person must decide. Pure.
+The outcome is Ready without a candidate, Reconciling during a rollout, Stalled while a person must decide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Judges a step by the values of its metrics, with tests in closed form. Pure.
 
-The tests of rollouts, in closed form. Pure.
-
 `guardrail`: is the candidate's rate of bad events more than `margin` times that of the others? In each check,
 `a` of `n1` events of the candidate were bad, and `b` of `n2` events of the others. If the ratio of the rates
 is `r`, a bad event is the candidate's with the probability `r n1 / (r n1 + n2)`. The evidence is the mean of

@@ -1,11 +1,9 @@
 """Warm helper processes, for tasks that need much memory or CPU time and for large texts that others wrote.
 
-A pool of warm processes for tasks that need much memory or CPU time.
-
 A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is
 affected.
 
-Reads what others wrote: little of it in a thread, more in a helper process with limits of CPU and memory.
+What others wrote is read in a thread where it is little, else in a helper.
 
 Bytes that are few to store may be many to read, and some calls of the interpreter end only with their input,
 so that a thread of this process would hold all others.

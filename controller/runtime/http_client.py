@@ -1,6 +1,4 @@
-"""The one HTTP client for servers that users name. It connects only to addresses that users may use.
-
-The one HTTP client for servers that users name: registries, webhooks, Flux's artifacts.
+"""The one HTTP client for servers that users name: registries, webhooks, Flux's artifacts.
 
     client = HttpClient(hosts, places=Places(256, 256))
     route = Route(tls=secret.tls(), proxy=proxy_url(secret, ("http",)), namespace="shop", seconds=10.0)

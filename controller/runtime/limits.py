@@ -1,7 +1,7 @@
 """The limits of each namespace and of a rate, and the places for concurrent work, which groups share
 fairly.
 
-The limits of each namespace, and of a rate. Counts of objects are limited by Kubernetes' ResourceQuota.
+Counts of objects are limited by Kubernetes' ResourceQuota.
 """
 
 from __future__ import annotations

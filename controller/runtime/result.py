@@ -1,7 +1,5 @@
 """The result of a reconcile, and the conditions, status, Events and next time that it leads to. Pure.
 
-Turns the result of a reconcile into conditions, status, Events and the time of the next reconcile. Pure.
-
 The only place that decides on `Ready`, `Reconciling` and `Stalled`.
 """
 

@@ -1,10 +1,10 @@
 """Texts and keys of a Secret, read and checked, and the only hosts that may receive them.
 
-Reads and checks the texts of a Secret, whose author may have meant another kind of content.
+The author of a Secret may have meant another kind of content.
 
 No message repeats a value: a message names the Secret and its keys only.
 
-Private keys that users put into Secrets: read and used within the bound of the event loop.
+Private keys are used within the bound of the event loop.
 
 OpenSSL holds the interpreter while it tests the primes of an RSA key, or completes a DSA key, which takes
 seconds for keys of a few kilobytes; and signatures are made on the event loop.

@@ -1,7 +1,6 @@
 """The health of each watch, and the changes that a watch does not report.
 
-Finds what a watch does not report: objects from before its start, and deletions from before it was begun
-anew.
+A watch does not report objects from before its start, and deletions from before it was begun anew.
 """
 
 from __future__ import annotations

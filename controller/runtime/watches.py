@@ -1,6 +1,4 @@
-"""Declarations of stages: the kind that each reconciles, and the changes of other objects that wake it.
-
-Declarations of stages: the kind that each reconciles, and the changes of other objects that wake it. The
+"""Declarations of stages: the kind that each reconciles, and the changes of other objects that wake it. The
 dispatcher wakes the loops accordingly.
 """
 

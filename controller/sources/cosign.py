@@ -1,7 +1,7 @@
 """Signatures as cosign makes them, with keys or without. Pure.
 
-Signatures with keys such as cosign's, of any content, or of a manifest's digest: cosign 2's payloads
-(simple signing) and cosign 3's bundles (an in-toto statement in a DSSE envelope). Pure.
+They are of any content, or of a manifest's digest: cosign 2's payloads (simple signing) and cosign 3's
+bundles (an in-toto statement in a DSSE envelope).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The credentials for a repository, of which nothing is ever shown, and git's complaints without them.
 
-The credentials for a repository, of which nothing is ever shown.
-
 Secrets have Flux's formats. No message repeats a value: a message names the Secret and its keys only.
 """
 

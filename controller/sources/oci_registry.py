@@ -1,12 +1,8 @@
 """A repository of a registry (github.com/opencontainers/distribution-spec): logins, requests, manifests and
 blobs.
 
-Logins for registries: what the header WWW-Authenticate asks for (RFC 9110, section 11.6.1), and Docker's
-configuration (`~/.docker/config.json`, and Secrets of type kubernetes.io/dockerconfigjson).
-
-No message repeats a value.
-
-Requests to registries: logins, tokens, redirects, and answers that are errors.
+Logins follow the header WWW-Authenticate (RFC 9110, section 11.6.1), and Docker's configuration
+(`~/.docker/config.json`, and Secrets of type kubernetes.io/dockerconfigjson). No message repeats a value.
 
 The login and the client's certificate go to the registry alone; the login goes to its token service, too.
 """

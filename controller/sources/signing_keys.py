@@ -1,7 +1,5 @@
 """The trusted public keys of a Secret, and whose of them made a signature; signatures by SSH keys.
 
-The trusted public keys of a Secret, and whose of them made a signature.
-
 `*.asc` are PGP keys, `*.sshpub` SSH public keys as in an authorized_keys file, both as Flux's Secrets have
 them; `allowed_signers` is a file as `git config gpg.ssh.allowedSignersFile` names one (ssh-keygen(1)).
 """

@@ -1,7 +1,5 @@
 """Finds the results that a rule can give, and compares them with the flag's variants. Pure.
 
-Finds the literal results of a rule and compares them with the flag's variants. Pure.
-
 A literal is an outcome where the rule's result is that literal: a branch of `if` or `?:`, an operand of `and`
 or `or`, the variant of a bucket of `fractional`, and the same within a shared rule. The result of any other
 operator is known only at evaluation.

@@ -1,7 +1,5 @@
 """What overrides in force make of a flag, which ones fit it, and what it is when they end. Pure.
 
-What an override in force makes of a flag, and what the flag is again when it ends. Pure.
-
 The moment of expiry is part of the definition: what is made here does not depend on the present time, so
 every process has the same digest of it, and an evaluator ends the override by itself. Overrides of one flag
 are layers, the later over the earlier: each is taken off alone, whatever lies over it.

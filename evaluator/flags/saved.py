@@ -1,15 +1,9 @@
-"""File format of a saved flag set: one line of JSON, a newline, and the set's canonical form; also of a
-composed one. Pure.
+"""File format of a saved flag set: one line of JSON, a newline, and the set's canonical form with its
+provenance; and what stays of parts that a sender does not send. Pure.
 
-A set that its sender composed of several: which set each of its parts is, and what stays of a part that
-the sender does not send. Pure.
-
-A part has an order, the place in the configuration that asks for it. A sender that cannot send a part names
-its order alone; the receiver keeps the flags that it has of it. `docs/adr/0046-each-set-stands-alone.md`
-says why.
-
-File format of a saved flag set: one line of JSON, a newline, and the set's canonical form with its
-provenance. Pure.
+A part of a set that its sender composed of several has an order, the place in the configuration that asks for
+it. A sender that cannot send a part names its order alone; the receiver keeps the flags that it has of it.
+`docs/adr/0046-each-set-stands-alone.md` says why.
 
 The line is `{"context": {…}, "length": bytes, "saved_at": RFC 3339, "sha256": hex, "version": 1}`, its sum
 over `saved_at`, the context where there is one, and the document, each on a line of its own.

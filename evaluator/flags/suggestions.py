@@ -1,7 +1,5 @@
 """Suggests the name that was meant: by a table of habits from other languages, then by spelling. Pure.
 
-Suggests the name that was meant: by a table of habits from other languages, then by spelling. Pure.
-
 A suggestion never means something else than what was written: `=>` is `>=`, and `nor` is no misspelt `or`.
 """
 

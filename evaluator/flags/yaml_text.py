@@ -1,7 +1,5 @@
 """Parses YAML by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema). Pure.
 
-Parses YAML by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
-
 libyaml turns text into events; everything above events is here, so nothing recurses and every bound holds
 before memory is spent: `on` and `no` are text, keys are text as written, aliases cost what they expand to.
 Merge keys (`<<`), which 1.2 lacks, are read all the same: flagd reads them.

@@ -1,7 +1,6 @@
 """HTTP/2 frames (RFC 9113 sections 4, 6 and 7), and what a peer has done, as a connection reports it. Pure.
 
-HTTP/2 frames: types, flags, layouts and error codes (RFC 9113 sections 4, 6 and 7), encoded, and cut from
-received bytes.
+Frames are encoded, and cut from received bytes.
 """
 
 from __future__ import annotations

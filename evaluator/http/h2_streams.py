@@ -1,7 +1,7 @@
 """The streams of one HTTP/2 connection: their state, what is sent on them, and limits of frames that cost a
 peer little. Pure.
 
-Limits frames that cost a peer little: frames without work, resets, pings.
+Frames that cost a peer little are those without work, resets and pings.
 
 Pings: as grpc-go enforces it (https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md).
 """

@@ -1,14 +1,8 @@
-"""HPACK, the header compression of HTTP/2 (RFC 7541), and the header fields of requests (RFC 9113 section
-8). Pure.
+"""HPACK, the header compression of HTTP/2 (RFC 7541): a decoder with a dynamic table, an encoder without; and
+the header fields of requests and trailers (RFC 9113 section 8). Pure.
 
-Validates the header fields of requests and trailers (RFC 9113 section 8).
-
-Each field is validated once, when it is decoded: fields in the compression tables are validated already.
-
-HPACK, the header compression of HTTP/2 (RFC 7541): a decoder with a dynamic table, an encoder without.
-
-Octets are mapped to characters as Latin-1, so that any octets survive. `mark_of` validates
-each field once, when it is decoded.
+Octets are mapped to characters as Latin-1, so that any octets survive. `mark_of` validates each field once,
+when it is decoded: fields in the compression tables are validated already.
 """
 
 from __future__ import annotations

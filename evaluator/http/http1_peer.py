@@ -1,7 +1,5 @@
 """HTTP/1.1 (RFC 9112) on one connection: requests as httptools parses them, responses in their order.
 
-HTTP/1.1 (RFC 9112) on one connection: requests as httptools parses them, responses in their order.
-
 A request is answered after the whole read is parsed, so that a peer that asks for much and reads nothing
 waits in a queue of small requests, never of large responses. Behind a response that lasts, requests wait too,
 and no more of them are read.

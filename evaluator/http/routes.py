@@ -1,11 +1,9 @@
 """The table that maps paths to handlers, which know no protocol's framing, and the check of hosts.
 
-The table that maps paths to handlers, which know no protocol's framing.
-
 The event loop calls unary handlers as plain functions: they must return within microseconds, or return a
 Deferred. Handlers of streams return at once, too, and are called back when they may send.
 
-Refuses requests of web pages on ports that are not for them.
+Requests of web pages are refused on ports that are not for them.
 
 The same-origin policy keeps the answers of another host from a page, unless the page has its own name
 resolved to this machine (DNS rebinding). Then `host` is a name of the page's domain. Callers of a management

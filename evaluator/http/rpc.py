@@ -1,18 +1,16 @@
-"""RPCs of gRPC-Web and Connect, which are plain requests over either HTTP version.
+"""RPCs of gRPC-Web and Connect, which are plain requests over either HTTP version: the path names the
+handler, the content-type the protocol.
 
-The Connect protocol: unary calls as ordinary POST and GET, server streams in envelopes, errors in JSON.
+Connect has unary calls as ordinary POST and GET, server streams in envelopes, errors in JSON.
 
-It is specified in https://connectrpc.com/docs/protocol, and is the same over HTTP/1.1 and HTTP/2.
+It is specified in https://connectrpc.com/docs/protocol.
 
-gRPC-Web: the body of a plain response has gRPC's messages and, in a last frame, its trailers; in base64 if
+In gRPC-Web the body of a plain response has gRPC's messages and, in a last frame, its trailers; in base64 if
 the client asks for it.
 
 It is specified in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
 
-Answers RPCs of gRPC-Web and Connect, which are plain requests over either HTTP version: the path names the
-handler, the content-type the protocol.
-
-gRPC itself needs HTTP/2's trailers, and `h2.responses` answers it.
+gRPC itself needs HTTP/2's trailers, and `h2_responses` answers it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Sockets of listeners, and a port's certificate, key and client CA.
 
-Sockets of listeners. A unix socket is bound never with too wide a mode, and in place of no file but a
-socket without a listener.
+A unix socket is bound never with too wide a mode, and in place of no file but a socket without a listener.
 
-A port's certificate, key and client CA, which are read again when their files change.
+Certificate, key and client CA are read again when their files change.
 
 A new certificate or client CA takes effect for connections that are accepted from then on; open ones stay. It
 comes with new keys for session tickets, so that no client resumes a session that an old client CA allowed.

@@ -1,10 +1,8 @@
 """One flag, compiled: its rule, and every answer that it has given; also one in a rollout. Pure.
 
-One flag, compiled: its rule, and every answer that it has given. Pure.
-
 Answers are made once per flag and reused, so a server may cache an encoded answer by the answer's identity.
 
-A flag in a rollout: each answer names the arm, which is computed from the same evaluation context. Pure.
+In a rollout each answer names the arm, which is computed from the same evaluation context.
 
 Each arm has answers of its own, so that they are cached like those of any other flag.
 """

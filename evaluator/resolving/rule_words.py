@@ -1,7 +1,5 @@
 """A rule in words: a list of clauses, the first that applies decides, with their conditions. Pure.
 
-Reads a rule as a list of clauses, the first that applies decides, and writes it in words. Pure.
-
 Shares of users are arithmetic over the buckets of `fractional`, which the hash fills evenly.
 """
 

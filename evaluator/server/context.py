@@ -1,7 +1,6 @@
 """The evaluation context of a request, and values as every JSON answer writes them.
 
-Values of flags and metadata as every JSON answer writes them: numbers as flagd does, whatever the
-protocol.
+Numbers are written as flagd does, whatever the protocol.
 
 flagd holds each number as a float64 and writes it as Go does (https://pkg.go.dev/encoding/json#Marshal): a
 whole one below 10^21 without a fraction, in the fewest digits that read back as the same float64.

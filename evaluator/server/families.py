@@ -1,9 +1,7 @@
 """Metric families of the published client, and those of ports and of what is shared.
 
-Metric families of the published client, and their text.
-
-Imported at the first scrape: with its HTTP server, ASGI, WSGI and push gateway it would be a tenth of every
-start, and 3 MB of a sidecar that is not scraped.
+The client is imported at the first scrape: with its HTTP server, ASGI, WSGI and push gateway it would be a
+tenth of every start, and 3 MB of a sidecar that is not scraped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The management port: liveness, readiness, metrics, and what it shows about evaluations.
 
-What the management port shows about evaluations: which flags are served, and why a flag gets its value.
-
 An evaluation context is personal data: it is in the response to its sender, and nowhere else.
 """
 

@@ -1,17 +1,14 @@
 """What Prometheus reads: flagd's counters of evaluations, requests and calls.
 
-Counts requests, and measures how long their handlers took and how large the answers were.
+Of requests it has how long their handlers took and how large the answers were.
 
 Handlers are wrapped, so the protocols below know nothing of it.
 
-Calls of a port of plain gRPC from their beginning to their end, unary ones and streams: what flagd's sync
-server reports of its own.
+Of a port of plain gRPC it has the calls from their beginning to their end, unary ones and streams: what
+flagd's sync server reports of its own.
 
 flagd has it from otelgrpc
 (https://pkg.go.dev/go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc).
-
-What Prometheus reads: flagd's counters of evaluations are here, the others in `requests`, `rpcs`,
-`rollout_metrics` and `state_metrics`.
 
 A tally is found once per resolution and kept with the snapshot, so that counting is an integer addition.
 flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry exporter gives them. Labels come

@@ -1,15 +1,10 @@
 """Counts evaluations, distinct users, and events that applications report, by arm of flags in a rollout.
 
-Counts distinct users by arm, exactly, in a sample of bounded size.
+Distinct users are counted exactly, in a sample of bounded size.
 
 Adaptive sampling (Flajolet, On adaptive sampling, 1990, https://doi.org/10.1007/BF02241657): a user is in the
 sample if the hash of its targeting key is below a limit, which is halved while the sample is too large. All
 arms have the same limit, so the numbers of their users can be compared.
-
-Counts events of users by the arm of each flag in a rollout. Labels come from served flags and from names
-of events; the number of both is bounded.
-
-Counts evaluations, distinct users, and events that applications report, by arm of flags in a rollout.
 
 Labels come from served flags and from the names of events, whose number is bounded. Of a user only a hash is
 kept, with a key that this process alone has and never shows, and only while the step lasts.

@@ -1,11 +1,7 @@
 """The one table of options: parser, environment, configuration file and documents all follow it.
 
-Parses values of options, variables and the configuration file.
-
 pflag reads flagd's command line and viper's `cast` the rest, so lists, pairs, durations and switches have the
 syntax of those two; where `cast` silently gives zero for an invalid value, this raises an error.
-
-The one table of options: parser, environment, configuration file and documents all follow it.
 
 flagd's are those of https://flagd.dev/reference/flagd-cli/flagd_start/; each is accepted, or refused with the
 reason. A variable is the option's name in capitals after `FLAGD_`, or `FLAGSTAFF_` for an option that flagd

@@ -1,6 +1,6 @@
 """The last served versions on disk, and the recent rollouts of flags.
 
-Keeps the recent rollouts of flags, so that a late event counts for the arm that its user had.
+Recent rollouts are kept so that a late event counts for the arm that its user had.
 
 Only definitions are kept, a bounded number of them, and in memory: no evaluation context.
 """

@@ -1,7 +1,6 @@
 """The content of one swap: a catalog and its compiled views, and the one way to evaluate. Pure.
 
-The one way to evaluate: a query about a snapshot gives resolutions, and every observer sees each of them.
-Pure, but for what observers do.
+A query about a snapshot gives resolutions, and every observer sees each of them.
 
 The protocols of `evaluator.server` decode requests into queries and encode resolutions into responses.
 """

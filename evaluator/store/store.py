@@ -1,11 +1,9 @@
-"""What is served, swapped whole: a reader sees one catalog or the next, never a mix.
-
-What is served, swapped whole: a reader sees one catalog or the next, never a mix, by every protocol.
+"""What is served, swapped whole: a reader sees one catalog or the next, never a mix, by every protocol.
 
 Everything that is known of a source arrives as one `Report`, its content and its health in one value.
 
-Brings flag sets into a store without holding up the loop: all that takes long happens in a thread, before
-and after the swap.
+Flag sets come in without holding up the loop: all that takes long happens in a thread, before and after the
+swap.
 
 Before: merging, compiling. After: letting go of the old set, which is hundreds of thousands of objects to
 free, one flag at a time so that other threads run in between.

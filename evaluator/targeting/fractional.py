@@ -1,7 +1,5 @@
 """`fractional` assigns users to buckets, the same user always to the same. Both generations. Pure.
 
-`fractional` assigns users to buckets, the same user always to the same. Both generations of the algorithm.
-
 v2 hashes text: a bucketing text as it is, else flag key and targeting key joined. v3 hashes CBOR: any
 bucketing value, else the list of flag key and targeting key. Weights are integers, so every platform agrees.
 """

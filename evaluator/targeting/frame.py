@@ -1,6 +1,6 @@
 """The state of one evaluation, and the compiler's position in a rule. Pure.
 
-The state of one evaluation: its remaining steps and, for an explanation, its trace.
+The state is the remaining steps and, for an explanation, the trace.
 
 A compiled rule is immutable and shared by every evaluation of it, concurrent ones too. What changes while a
 rule runs is in the frame, which the caller creates for each evaluation.

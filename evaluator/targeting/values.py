@@ -1,6 +1,6 @@
 """How flagd's engine reads JSON values, and its arithmetic. Pure.
 
-How flagd's engine reads JSON values: as a number, as text, as equal, as less.
+Values are read as a number, as text, as equal, as less.
 
 The engine is Go's `diegoholiveira/jsonlogic` 3.9, where every number is a float64. It has two readings of a
 number: its own (`number`), which refuses null and booleans and takes unreadable text for 0, and JavaScript's

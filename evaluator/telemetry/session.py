@@ -1,13 +1,11 @@
 """Sets up OpenTelemetry's SDK: exporters to one collector, our metrics and spans in its model, and the
 shutdown.
 
-Converts our metrics to OpenTelemetry's data model, with flagd's names.
-
 Counters are kept only for Prometheus; this module converts the families of a scrape into the SDK's data
 points, histograms included, for which the SDK has no observable instrument. Everything is cumulative since
 the start, as flagd's is.
 
-A span for each evaluation, in the trace of its client (W3C `traceparent`, or as set by OTEL_PROPAGATORS).
+Each evaluation has a span in the trace of its client (W3C `traceparent`, or as set by OTEL_PROPAGATORS).
 
 Names are flagd's, attributes OpenTelemetry's for feature flags
 (https://opentelemetry.io/docs/specs/semconv/feature-flags/). Spans never contain an evaluation context.

@@ -1,9 +1,6 @@
 """Latest value wins: topics with one newest value and any number of subscribers; and many waits with one
 timer. Pure.
 
-Latest value wins: many topics, each with one newest value and any number of subscribers. Pure: no I/O, no
-clock.
-
 A subscriber has no queue: its last value is compared with the newest. While it is not writable nothing is
 buffered for it; once it is, it gets the newest value and none of those in between. So no update is lost, no
 subscriber receives an older value after a newer one, and none waits for another.

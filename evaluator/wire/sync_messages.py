@@ -1,6 +1,6 @@
 """Messages of flagd.sync.v1 and of sync.v1, and a flag set as flagd sends it.
 
-A flag set as flagd sends it to in-process providers and to other flagds: one JSON document.
+flagd sends a flag set to in-process providers and to other flagds as one JSON document.
 
     {"flags": {KEY: {"state", "variants", "defaultVariant", "targeting"?, "metadata"?}}, "metadata"?}
 
@@ -15,8 +15,7 @@ Two things differ from flagd's, and no published provider is affected:
 * The top-level `metadata` holds the set's own `flagstaff.dev/…` keys (revision, digest, the generation of
   `fractional`), if it has any. Receivers lay set metadata under each flag's, so that no flag repeats them.
 
-Protobuf messages of flagd.sync.v1 and of sync.v1, its deprecated predecessor
-(https://buf.build/open-feature/flagd).
+flagd.sync.v1 and sync.v1, its deprecated predecessor, are in https://buf.build/open-feature/flagd.
 
 They differ in what is beside the flags: flagd.sync.v1 has `sync_context`, which in-process providers lay over
 each evaluation context; sync.v1 has `state`, always ALL, since a message is always the whole set.
