@@ -78,11 +78,12 @@ def counted_names_of(objects: Cache, target: Resource) -> Iterator[str]:
     """Yield the names by which FlagOverrides and FlagRollouts are judged by an object with flags: without
     that of a FlagSet of which it is beyond the bound.
     """
+    yield target.name
     writer = proven_writer(target)
-    for name in names_of(target):
-        front = objects.choose(BY_WRITER, target.namespace, name, WRITTEN.front) if name == writer else ()
-        if name == target.name or not WRITTEN.is_behind(target, front):
-            yield name
+    if writer not in {"", target.name}:
+        front = objects.choose(BY_WRITER, target.namespace, writer, WRITTEN.front)
+        if not WRITTEN.is_behind(target, front):
+            yield writer
 
 
 def written_by(objects: Cache, namespace: str, name: str) -> list[Resource]:

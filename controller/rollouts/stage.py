@@ -66,9 +66,13 @@ def _order(override: Resource | None) -> object:
 
 def _keys_of(cache: Cache, index: Index, targets: Iterable[Resource | None]) -> Iterator[ObjectKey]:
     """Yield the keys of an index of those that name one of the objects with flags."""
-    for target in filter(None, targets):
-        for name in counted_names_of(cache, target):
-            yield from (resource.key for resource in cache.find(index, target.namespace, name))
+    places = {
+        (target.namespace, name)
+        for target in filter(None, targets)
+        for name in counted_names_of(cache, target)
+    }
+    for place in places:
+        yield from (resource.key for resource in cache.find(index, *place))
 
 
 def _overrides(cache: Cache, change: Change) -> Iterator[ObjectKey]:
