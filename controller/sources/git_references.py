@@ -25,7 +25,7 @@ from controller.sources.git_credentials import LIMIT, SHA256_REPOSITORY
 from controller.sources.versions import highest, near, shorten_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 KINDS = ("branch", "tag", "semver", "name", "commit")
 MAX_REFERENCES: Final = 100_000
@@ -34,6 +34,7 @@ _REVISION: Final = re.compile(r"(?:[^:\s]+@)?sha1:([0-9a-f]{40})")
 """A revision, as status shows it."""
 _RELATIVE: Final = re.compile(r"[~^].*|@\{.*|^@$")
 """What Git's command line counts from a commit, as in `HEAD~1`."""
+_LINE: Final = re.compile(r".+")
 _LONG: Final = 64 * 1024
 """Characters."""
 
@@ -218,8 +219,8 @@ def listing_options(reference: Reference) -> tuple[str, ...]:
 async def parse(text: str, where: str) -> References:
     """What `git ls-remote --symref` printed. Raises Stalled (LimitExceeded)."""
     if len(text) < _LONG:
-        return _parse_lines(text.splitlines(), where)
-    return await asyncio.to_thread(lambda: _parse_lines(text.splitlines(), where))
+        return _parse_listing(text, where)
+    return await asyncio.to_thread(_parse_listing, text, where)
 
 
 async def choose_among(references: References, reference: Reference) -> Revision:
@@ -229,20 +230,24 @@ async def choose_among(references: References, reference: Reference) -> Revision
     return await asyncio.to_thread(choose, references.commits, references.head, reference)
 
 
-def _parse_lines(lines: Iterable[str], where: str) -> References:
+def _parse_listing(text: str, where: str) -> References:
     """`<id>\\t<name>`, `ref: <name>\\tHEAD`, and tags' commits as `^{}`."""
-    head = None
-    listed: list[tuple[str, str]] = []
-    for line in lines:
-        value, tab, name = line.partition("\t")
-        if value.startswith("ref: "):
-            head = value.removeprefix("ref: ") if name == "HEAD" else head
-        elif tab:
-            listed.append((value, name))
-    commits = commits_of(listed)
+    heads: list[str] = []
+    commits = commits_of(_references_of(text, heads))
     if len(commits) > MAX_REFERENCES:
         raise Stalled(LIMIT, f"{where}: the repository has more than {MAX_REFERENCES} references")
-    return References(commits, head)
+    return References(commits, heads[-1] if heads else None)
+
+
+def _references_of(text: str, heads: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield each (id, name), line by line as there may be many; put what HEAD stands for into `heads`."""
+    for line in _LINE.finditer(text):
+        value, tab, name = line[0].partition("\t")
+        if value.startswith("ref: "):
+            if name == "HEAD":
+                heads.append(value.removeprefix("ref: "))
+        elif tab:
+            yield value, name
 
 
 def commits_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
