@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from controller.app.settings import ControllerSettings
     from controller.runtime.cache import Cache
 
+    Usage: TypeAlias = Callable[[], Mapping[str, int]]
+    """Usage of one limited resource, by namespace."""
+
 
 def source_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
     """The hosts that FlagSources may use. `api_server`: its URL, as our client has it, here and below."""
@@ -82,11 +85,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-if TYPE_CHECKING:
-    Usage: TypeAlias = Callable[[], Mapping[str, int]]
-    """Usage of one limited resource, by namespace."""
 
 
 def limits_of(settings: ControllerSettings) -> NamespaceLimits:

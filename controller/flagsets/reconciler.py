@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from controller.flagsets.preparation import Steps
     from controller.runtime.cache import Applier, Cache
 
+    Build = Callable[
+        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps], Awaitable[Built]
+    ]
+
 
 def written_concerns(flag_set: Resource, objects: Cache) -> tuple[Condition, ...]:
     """The conflict if another object has the name or the flagSetId of what the FlagSet wrote, and overrides
@@ -67,11 +71,6 @@ def written_concerns(flag_set: Resource, objects: Cache) -> tuple[Condition, ...
     repeated = (c for type_ in (OVERRIDE_ACTIVE, ROLLOUT_ACTIVE) for c in status.conditions_of(type_))
     return (*named, *(Condition(c.type, TRUE, c.reason, c.message) for c in repeated))
 
-
-if TYPE_CHECKING:
-    Build = Callable[
-        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps], Awaitable[Built]
-    ]
 
 JITTER: Final = 0.05
 """Greatest random share of the interval, up or down: it spreads FlagSets that were made together."""

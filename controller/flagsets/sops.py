@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json, Path
     from evaluator.flags.problems import Document
 
+    Opener = Callable[[Sequence[bytes]], bytes | None]
+
 
 Open: TypeAlias = "Callable[[str, Sequence[bytes]], bytes | None]"
 """(`age` or `pgp`, messages) -> the first content of a key's length that a key of ours opens, or None."""
@@ -176,10 +178,6 @@ def _typed_value(content: bytes, type_: str, where: str) -> Json:
     if number is None:
         raise UndecryptableError(f"{where} is not a number")
     return number
-
-
-if TYPE_CHECKING:
-    Opener = Callable[[Sequence[bytes]], bytes | None]
 
 
 class KeysError(ValueError):

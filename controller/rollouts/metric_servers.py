@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from controller.rollouts.rollout_ports import HookCall
     from controller.runtime.http_client import HttpClient
 
-
-if TYPE_CHECKING:
     ReadSecret = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, None if there is none; raises Setback."""
+
 
 _MOST_BYTES: Final = 256 * 1024
 """Most bytes of an answer, which has one number."""

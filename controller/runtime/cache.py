@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
 
-
-if TYPE_CHECKING:
     OnChange = Callable[["Change"], None]
     Choose = Callable[[list[Resource]], list[Resource]]
+    Entry = tuple[str, str, str]
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +66,9 @@ class Cache:
         self._kinds: dict[str, dict[str, dict[ObjectKey, Resource]]] = {}
         self._deleted: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         self._indexes = tuple(indexes)
-        self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
-        self._chosen: dict[tuple[str, str, str], dict[Choose, list[Resource]]] = {}
-        """What was chosen of an entry of an index, until that changes."""
+        self._indexed: dict[Entry, dict[ObjectKey, Resource]] = {}
+        self._chosen: dict[Entry, dict[Choose, list[Resource]]] = {}
+        """What was chosen of an entry of an index, until an object comes or goes."""
 
     def __iter__(self) -> Iterator[Resource]:
         # A scrape iterates in a thread while others write; `list` makes its copy in one step.
@@ -96,7 +95,9 @@ class Cache:
         return list(self._indexed.get((index.name, namespace, name), {}).values())
 
     def choose(self, index: Index, namespace: str, name: str, choose: Choose) -> list[Resource]:
-        """Return what `choose` returns of those objects; it is asked once until one of them changes."""
+        """Return what `choose` returns of those objects. It is asked once until one of them comes or goes, so
+        it may look at nothing but what an object keeps for life: its name, and when it was created.
+        """
         entry = (index.name, namespace, name)
         chosen = self._chosen.get(entry, {})
         if choose not in chosen:
@@ -144,21 +145,33 @@ class Cache:
             self.on_change(change)
 
     def _reindex(self, index: Index, change: Change) -> None:
-        key = change.latest.key
-        namespace = "" if index.everywhere else key.namespace
-        if change.before is not None:
-            for name in index.references(change.before):
-                entry = (index.name, namespace, name)
-                self._chosen.pop(entry, None)
-                listed = self._indexed.get(entry, {})
-                listed.pop(key, None)
-                if not listed:
-                    self._indexed.pop(entry, None)
-        if change.after is not None:
-            for name in index.references(change.after):
-                entry = (index.name, namespace, name)
-                self._chosen.pop(entry, None)
-                self._indexed.setdefault(entry, {})[key] = change.after
+        namespace = "" if index.everywhere else change.latest.namespace
+        before, after = (
+            frozenset[str]() if resource is None else frozenset(index.references(resource))
+            for resource in (change.before, change.after)
+        )
+        for name in before - after:
+            self._unlist((index.name, namespace, name), change.latest.key)
+        for name in after:
+            self._list((index.name, namespace, name), change, listed=name in before)
+
+    def _unlist(self, entry: Entry, key: ObjectKey) -> None:
+        self._chosen.pop(entry, None)
+        objects = self._indexed.get(entry, {})
+        objects.pop(key, None)
+        if not objects:
+            self._indexed.pop(entry, None)
+
+    def _list(self, entry: Entry, change: Change, *, listed: bool) -> None:
+        assert change.after is not None  # noqa: S101 - it is listed
+        self._indexed.setdefault(entry, {})[change.after.key] = change.after
+        if listed and change.before is not None and change.before.uid == change.after.uid:
+            for choose, chosen in self._chosen.get(entry, {}).items():
+                self._chosen[entry][choose] = [
+                    change.after if one is change.before else one for one in chosen
+                ]
+        else:
+            self._chosen.pop(entry, None)
 
 
 def take(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool = False) -> None:

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
     from controller.api.fields import LocalReference
 
-
-if TYPE_CHECKING:
     ReadSecret = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name, service account) -> a Secret's content, None if there is none; raises Failed."""
+
 
 MISSING: Final = "AuthenticationFailed"
 """The reason for a missing Secret, as in Flux."""

@@ -87,19 +87,26 @@ def test_an_index_lists_what_a_scan_finds(steps: list[tuple[str, str, bool]]) ->
             assert cache.find(BY_LABEL, "other", wanted) == []
 
 
-def test_what_is_chosen_of_a_list_is_chosen_once_until_the_list_changes() -> None:
+def test_what_is_chosen_of_a_list_is_chosen_once_until_an_object_comes_or_goes() -> None:
     cache, asked = Cache([BY_LABEL]), []
 
     def first(listed: list[Resource]) -> list[Resource]:
         asked.append(len(listed))
         return listed[:1]
 
+    def chosen_version() -> str:
+        (one,) = cache.choose(BY_LABEL, "shop", "x", first)
+        return one.resource_version
+
     cache.learn(thing(1, label="x"))
-    for name in ("b", "b", "c"):
-        cache.learn(thing(1, uid=name, name=name, label="x" if name == "b" else "y"))
-        cache.choose(BY_LABEL, "shop", "x", first)
-        cache.choose(BY_LABEL, "shop", "x", first)
-    assert asked == [2, 2]
+    assert [chosen_version(), chosen_version()] == ["1", "1"]
+    cache.learn(thing(2, label="x"))
+    assert (chosen_version(), asked) == ("2", [1])
+    for name, label in (("b", "x"), ("b", "x"), ("c", "y"), ("b", "y")):
+        cache.learn(thing(3, uid=name, name=name, label=label))
+        cache.put(thing(3, uid=name, name=name, label=label))
+        assert chosen_version() == "2"
+    assert asked == [1, 2, 1]
 
 
 def test_the_only_watch_of_an_object_may_bring_an_older_version_and_bring_it_back() -> None:
