@@ -268,7 +268,10 @@ def test_what_is_bad_already_can_be_labelled_and_what_a_flag_set_wrote_is_not_as
 ) -> None:
     (bad,) = validating.manifests("bad")
     bad["metadata"]["labels"] = {"flagstaff.dev/flagset": "somebody"}
-    validating.kubectl("create", "-f", "-", given=json.dumps(bad))
+    manager = f"--field-manager=flagstaff-flagset/{validating.name}/somebody"
+    account = f"--as=system:serviceaccount:{SYSTEM}:flagstaff-controller"
+    words = ("apply", "--server-side", manager, account, "--as-group=system:masters", "-f", "-")
+    validating.kubectl(*words, given=json.dumps(bad))
     # Without the label it is nobody's but its writer's, and its flags are as they were.
     validating.patch("ff", {"metadata": {"labels": {"flagstaff.dev/flagset": None, "team": "shop"}}}, SAMPLE)
     with pytest.raises(Refused, match="denied the request"):
