@@ -57,8 +57,8 @@ def apply(plane: Plane, folder: Path, *manifests: str) -> None:
 
 
 def of(folder: Path, replica: Replica) -> None:
-    """Have a replica run the code of the earlier commit in a folder."""
-    command = ["env", f"PYTHONPATH={folder}", *replica.command]
+    """Have a replica and its helper processes run the code of the earlier commit in a folder."""
+    command = ["env", f"--chdir={folder}", f"PYTHONPATH={folder}", *replica.command]
     for option in NEWER:
         if option in command:
             at = command.index(option)
