@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from evaluator.flags.text import visible
 from evaluator.host import logs
-from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Settings, load
+from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Loaded, Option, Settings, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evaluator.settings import Loaded, Option
 
 _NO_SOURCE: Final = "there is no source of flags; give --uri or --sources, such as --uri file:flags.json"
 

@@ -37,7 +37,7 @@ from evaluator.server.service import EvaluationService
 from evaluator.server.sse import ChangeStreams
 from evaluator.server.syncing import START_SECONDS, StoreBackend
 from evaluator.server.track import Tracking
-from evaluator.settings import InvalidSettingError, Settings
+from evaluator.settings import InvalidSettingError, Settings, TlsPaths
 from evaluator.settings.settings import CORS_OFF, TRACK_OFF
 from evaluator.store.history import History
 from evaluator.store.store import Store
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from evaluator.receipts.reporter import StoreReceipts
     from evaluator.server.families import PortMetrics
     from evaluator.server.state_metrics import Saving
-    from evaluator.settings import TlsPaths
     from evaluator.store.snapshot import Observer, Snapshot
     from evaluator.sync.source import SyncSource
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from controller.api.fields import INT64, TIME, Model, read
-from controller.api.meta import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY
+from controller.api.meta import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY, Resource
 from controller.api.status import Status
-
-if TYPE_CHECKING:
-    from controller.api.meta import Resource
 
 _IMAGE = "org.opencontainers.image"
 """Annotations of an image, which Flux copies into the artifact of an OCIRepository."""

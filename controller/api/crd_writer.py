@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema
 
-from controller.api.fields import OPEN, RULES, RuledModel
+from controller.api.fields import OPEN, RULES, Model, RuledModel
 from controller.api.kinds import DEFINITIONS
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pydantic_core import core_schema
 
     from controller.api.definition import Definition, PrinterColumn
-    from controller.api.fields import Model
 
 
 _FIRST: Final = ("description", "type", "required", "default", "enum")

@@ -17,15 +17,13 @@ from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 from controller.api.definition import AGE_COLUMN, READY_COLUMN, WITHHELD_COLUMNS, Definition, PrinterColumn
 from controller.api.fields import ATOMIC, ATOMIC_LIST, OPEN, InvalidSpecError, Model, Name
 from controller.api.flagset_status import ProblemStatus
-from controller.api.meta import OPENFEATURE_VERSION
+from controller.api.meta import OPENFEATURE_VERSION, Resource
 from controller.api.remote_provider import ProviderStatus, RemoteFlagProvider
 from controller.api.rollout_status import ServedRollout
 from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from controller.api.meta import Resource
 
 
 _TYPES: Final = {"string": str, "boolean": bool, "number": (int, float), "integer": int, "object": dict}

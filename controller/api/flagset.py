@@ -30,14 +30,12 @@ from controller.api.fields import (
     that,
 )
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.meta import API_VERSION, GROUP, ObjectKey
+from controller.api.meta import API_VERSION, GROUP, ObjectKey, Resource
 from controller.api.parsing import InvalidTextError, normalise
 from controller.api.remote_provider import RemoteFlagProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from controller.api.meta import Resource
 
 
 DEPENDENCY_VARIABLES: Final = frozenset({"self", "dep"})

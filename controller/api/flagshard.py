@@ -8,12 +8,11 @@ from pydantic import Field
 
 from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import RuledModel, SpecRule, in_schema
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.meta import Resource
 
 KIND: Final = "FlagShard"
 

@@ -25,12 +25,11 @@ from controller.api import (
     metrictemplate,
 )
 from controller.api.artifact_status import SourceStatus
-from controller.api.fields import InvalidSpecError, parse_spec, validate
+from controller.api.fields import InvalidSpecError, Model, SpecProblem, parse_spec, validate
 from controller.api.status import Status
 
 if TYPE_CHECKING:
     from controller.api.definition import Definition
-    from controller.api.fields import Model, SpecProblem
     from controller.api.meta import Resource
 
 FLUX: Final = "source.toolkit.fluxcd.io/v1"

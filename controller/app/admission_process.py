@@ -38,14 +38,13 @@ from evaluator.host.threads import share_threads
 from evaluator.http.limits import MANAGEMENT
 from evaluator.http.listener import Listener
 from evaluator.http.offload import Offload
-from evaluator.http.routes import merge
+from evaluator.http.routes import Routes, merge
 from evaluator.http.sockets import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from controller.app.settings import AdmissionSettings
-    from evaluator.http.routes import Routes
 
 _DRAIN: Final = 2.0
 OBJECTIONS: Final = "controller.validation.object_problems"

@@ -24,15 +24,13 @@ from controller.api.kinds import (
 )
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.rollouts import PROGRESS_INDEXES
-from controller.page.page_source import ShownEvent, read_event, read_fleets
+from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets
 from controller.runtime.cache import Cache
 from controller.runtime.http_client import HttpClient, RequestError, Route, read_all
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from controller.page.page_source import FleetMember
 
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from controller.api import flagset, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.kinds import EVENT, FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
-from controller.api.meta import AUTHOR, NOTHING, SUBJECT, ObjectKey, version_of
+from controller.api.meta import AUTHOR, NOTHING, SUBJECT, ObjectKey, Resource, version_of
 from controller.app.cluster_objects import EVENTS_ABOUT, WATCHED, ClusterObjects, FleetReader
 from controller.delivery.delivered import delivery_of
 from controller.delivery.reach import waits_of_others
@@ -23,23 +23,27 @@ from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.delivery.set_reading import read_sets
 from controller.events.commit_pages import commit_in
 from controller.kube.reflector import Reflector, WatchScope
-from controller.page.page_source import FlagChange, FlagHistory, ShownSet
+from controller.page.page_source import (
+    FlagChange,
+    FlagHistory,
+    FleetMember,
+    ShownEvent,
+    ShownSet,
+    VariantRates,
+)
 from controller.runtime.clock import unix_time
 from controller.runtime.watch_health import WatchHealth
-from evaluator.resolving.resolve import compile_flag_set
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from controller.api.meta import Resource
     from controller.delivery.actions import Wait
     from controller.delivery.set_state import SetState
     from controller.kube.client import Cluster
-    from controller.page.page_source import FleetMember, ShownEvent, VariantRates
     from controller.runtime.cache import Cache
     from evaluator.flags.model import FlagSet
     from evaluator.http.messages import Request
-    from evaluator.resolving.resolve import CompiledFlagSet
 
 
 GAP: Final = (

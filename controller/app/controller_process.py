@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WORKLOADS
+from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WORKLOADS, ResourceType
 from controller.api.meta import ObjectKey
 from controller.app.namespace_limits import QuotaMetrics, artifact_usage, limits_of
-from controller.app.pod_work import pod_work_of
+from controller.app.pod_work import PodWork, pod_work_of
 from controller.app.reconcilers import (
     STAGES,
     Shared,
@@ -53,7 +53,7 @@ from controller.runtime import process
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from controller.runtime.helpers import HELPERS, Helpers, HelperTasks
-from controller.runtime.limits import Places
+from controller.runtime.limits import NamespaceLimits, Places
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Leadership, Role, end_at_signals, forever, stop_at_signals
@@ -70,12 +70,9 @@ from evaluator.http.offload import Offload
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
-    from controller.api.kinds import ResourceType
-    from controller.app.pod_work import PodWork
     from controller.app.settings import ControllerSettings
     from controller.events.deliverer import Deliverer
     from controller.runtime.event import EventSink
-    from controller.runtime.limits import NamespaceLimits
     from controller.runtime.queue import KeyedQueue
     from evaluator.http.routes import Routes
     from evaluator.server.families import PortMetrics

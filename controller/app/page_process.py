@@ -33,7 +33,7 @@ from controller.kube.reviews import ClusterReviews
 from controller.page.page_server import PageServer, PageStreams
 from controller.page.rendering import PREFIX, SAFE, page
 from controller.proxy.access import AccessReviews
-from controller.proxy.users import bearer, seconds_left
+from controller.proxy.users import User, bearer, seconds_left
 from controller.runtime import process as management
 from controller.runtime.clock import now, unix_time
 from controller.runtime.metrics import ProcessMetrics, watch_metrics
@@ -42,7 +42,7 @@ from controller.runtime.setbacks import Failed
 from evaluator.host.threads import share_threads
 from evaluator.http.limits import MANAGEMENT, Limits
 from evaluator.http.listener import Listener
-from evaluator.http.messages import Call, Response, header, host_of
+from evaluator.http.messages import Call, Request, Response, header, host_of
 from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merge
 from evaluator.http.sockets import TlsFiles
@@ -54,9 +54,7 @@ if TYPE_CHECKING:
 
     from controller.app.settings import PageSettings
     from controller.page.page_source import PageSource
-    from controller.proxy.users import User
     from controller.runtime.watch_health import WatchHealth
-    from evaluator.http.messages import Request
 
 
 RESULTS: Final = ("shown", "refused", "unavailable")

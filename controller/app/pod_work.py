@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from controller.api.kinds import FLAG_CARRIERS, POD
-from controller.api.meta import Resource
-from controller.app.settings import InvalidOptionError
+from controller.api.kinds import FLAG_CARRIERS, POD, ResourceType
+from controller.api.meta import ObjectKey, Resource
+from controller.app.settings import ControllerSettings, InvalidOptionError
 from controller.configurations.stage import BY_SHARD
 from controller.flagsets.compose import ProvenanceDetail
 from controller.kube.adapters import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
-from controller.kube.reflector import Reflector, WatchScope
+from controller.kube.reflector import Reflector, Sink, WatchScope
 from controller.pods import carried_flags, flag_readers, proxy_scale, set_writer
 from controller.pods.flag_files import FileTouches, FlagFiles, queue_of_files
 from controller.pods.flag_readers import FlagReaders
@@ -30,11 +30,7 @@ from controller.runtime.queue import KeyedQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.api.kinds import ResourceType
-    from controller.api.meta import ObjectKey
-    from controller.app.settings import ControllerSettings
     from controller.kube.client import Accounts, Cluster
-    from controller.kube.reflector import Sink
     from controller.runtime.cache import Cache, Change
     from controller.runtime.event import EventSink
     from controller.runtime.watch_health import WatchHealth

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import featureflagconfiguration, flagrollout, flagsource
 from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
-from controller.api.meta import Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.app.namespace_limits import (
     artifact_hosts_of,
     artifact_quota,
@@ -21,7 +21,7 @@ from controller.app.namespace_limits import (
     rollout_hosts_of,
     source_hosts_of,
 )
-from controller.app.settings import InvalidOptionError
+from controller.app.settings import ControllerSettings, InvalidOptionError
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
@@ -55,11 +55,11 @@ from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
 from controller.runtime.clock import now
 from controller.runtime.http_client import HttpClient
-from controller.runtime.limits import Places
+from controller.runtime.limits import NamespaceLimits, Places
 from controller.runtime.queue import KeyedQueue
 from controller.sources.bucket_factory import BucketFactory
 from controller.sources.flag_servers import GrpcFlags, HttpFlags
-from controller.sources.freshness import PollSchedule
+from controller.sources.freshness import PendingPushes, PollSchedule
 from controller.sources.git_factory import GitFactory
 from controller.sources.oci_backend import OciFactory
 from controller.sources.reconciler import Exporter, SourceReconciler
@@ -72,9 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AsyncExitStack
 
-    from controller.api.meta import ObjectKey
     from controller.app.namespace_limits import Usage
-    from controller.app.settings import ControllerSettings
     from controller.artifacts.storage import Storages
     from controller.configurations.live_proxies import LiveProxies
     from controller.delivery.claims import ClaimIndex
@@ -86,12 +84,10 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Cache
     from controller.runtime.event import EventSink
     from controller.runtime.helpers import ForeignTasks
-    from controller.runtime.limits import NamespaceLimits
     from controller.runtime.loop import Reconciler
     from controller.runtime.metrics import ControllerMetrics
     from controller.runtime.watches import Reconciles
     from controller.sources.backend import BackendFactory
-    from controller.sources.freshness import PendingPushes
     from controller.sources.secrets import ReadSecret
 
 

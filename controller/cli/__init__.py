@@ -73,7 +73,6 @@ _MODULES: Final = {
     "evaluator": "evaluator.cli",
     "resume": "controller.cli.suspend",
     "explain": "controller.cli.flags",
-    "history": "controller.cli.describe",
     "uninstall": "controller.cli.install",
     "test-alert": "controller.cli.alerting",
     "export": "controller.cli.export_manifests",

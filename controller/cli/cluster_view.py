@@ -5,34 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.api import featureflagconfiguration, flagrollout, flagset, kinds
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, ResourceType, status_of
-from controller.api.meta import REQUESTED_AT, ObjectKey, Resource, precise_timestamp
-from controller.api.status import FALSE, READY, RECONCILING, TRUE
+from controller.api import featureflagconfiguration, flagrollout, flagset
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, ResourceType
+from controller.api.meta import ObjectKey, Resource
 from controller.cli.connection import ClusterConnection, open_connection
-from controller.cli.printing import OK, PROBLEM, did_you_mean, printable, short
-from controller.delivery.actions import Effect
+from controller.cli.printing import did_you_mean
 from controller.delivery.overrides import set_name
-from controller.delivery.reach import Reached, reach
+from controller.delivery.reach import Reached, ReachTarget, reach
 from controller.delivery.set_reading import STATE_KINDS, by_member, read_sets, set_named
-from controller.delivery.set_state import Reach
+from controller.delivery.set_state import Reach, SetState
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import WatchScope as Watched
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
-from controller.runtime.setbacks import Failed, Setback
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable
 
-    from controller.cli.connection import ClusterScope
-    from controller.delivery.reach import ReachTarget
-    from controller.delivery.set_state import SetState
+    from controller.cli.clusters import ClusterScope
 
 
 _LOOK: Final = 0.5
@@ -212,110 +206,3 @@ def _missing(view: ClusterView, namespace: str, subject: WaitSubject) -> Reached
         return Reached(Reach.UNKNOWN, message)
     hint = did_you_mean(subject.name, names)
     return Reached(Reach.UNKNOWN, f"{subject.kind} {subject.name} is not in namespace {namespace} yet{hint}")
-
-
-STATE_TYPES = tuple(type_ for type_ in kinds.WATCHED if type_.kind in STATE_KINDS)
-"""The kinds of which a state is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSets:
-    """Objects, and the flag sets that they make."""
-
-    resources: Sequence[Resource]
-    states: dict[ObjectKey, SetState]
-    """By object and by FlagSet."""
-
-
-async def read_states(connection: ClusterConnection, *types: ResourceType) -> ReadSets:
-    """The objects of these kinds, and the states of all flag sets. Kinds that only the states are read from
-    may be denied to the user. Raises Setback.
-    """
-    resources = await connection.resources(*types)
-    known, unknown = [*resources], []
-    for type_ in STATE_TYPES:
-        if type_ in types:
-            continue
-        try:
-            known += await connection.resources(type_)
-        except Failed as failure:
-            if failure.reason != "AccessDenied":
-                raise
-            unknown.append(type_.kind)
-    return ReadSets(resources, by_member(read_sets(known, now(), unknown=unknown)))
-
-
-TIMEOUT: Final = 30
-"""Seconds, by default."""
-_POLL: Final = 0.2
-
-
-def add_effect_arguments(parser: argparse.ArgumentParser) -> None:
-    """--no-wait, beside the --timeout of `add_cluster_arguments`."""
-    parser.add_argument(
-        "--no-wait", dest="wait", action="store_false", help="do not wait until it has taken effect"
-    )
-
-
-async def request(
-    connection: ClusterConnection, type_: ResourceType, name: str, patch: Mapping[str, Any] | None = None
-) -> str:
-    """Change an object as a merge patch says, and have it reconciled; return the request's name. Raises
-    Setback.
-    """
-    token = precise_timestamp(now())
-    given = dict(patch or {})
-    metadata = dict(given.get("metadata") or {})
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), REQUESTED_AT: token}
-    await connection.merge(type_, name, {**given, "metadata": metadata})
-    return token
-
-
-async def follow_effect(look: Callable[[], Awaitable[Effect]], seconds: float) -> Effect:
-    """The effect once it is done or blocked, or what is waited for after so many seconds; what that is is
-    printed meanwhile whenever it changes.
-    """
-    last = await _look(look)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not (last.done or last.blocked):
-                await asyncio.sleep(_POLL)
-                latest = await _look(look)
-                if latest != last and not (latest.done or latest.blocked):
-                    print(printable(short(latest.message)), file=sys.stderr, flush=True)
-                last = latest
-    return last
-
-
-async def _look(look: Callable[[], Awaitable[Effect]]) -> Effect:
-    try:
-        return await look()
-    except Setback as setback:
-        return Effect(f"the cluster cannot be read: {setback.message}; trying again", done=False)
-
-
-def report(subject: str, effect: Effect, seconds: float) -> int:
-    """Print an effect, and return the exit code."""
-    late = "" if effect.done or effect.blocked else f"not in effect within {seconds:g} s: "
-    lines = (f"{subject}: {late}{effect.message}", *(f"  {laggard}" for laggard in effect.waits_for))
-    ok = effect.done and not effect.blocked
-    text = "\n".join(printable(short(line)).replace("\n", " ") for line in lines)
-    print(text, file=sys.stdout if ok else sys.stderr, flush=True)
-    return OK if ok else PROBLEM
-
-
-def is_handled(resource: Resource, token: str) -> bool:
-    """Whether the controller has acted on a request of `request`."""
-    return status_of(resource).last_handled_reconcile_at == token
-
-
-def ready_effect(resource: Resource, token: str = "") -> Effect:
-    """Whether the controller has judged an object as it is now, and acted on a request if one is named."""
-    status = status_of(resource)
-    ready = status.condition(READY)
-    judged = status.observed_generation == resource.generation
-    if not judged or (token and not is_handled(resource, token)):
-        return Effect("its controller has not processed it yet; does it run?", done=False)
-    settled = ready.status in {TRUE, FALSE} and not status.conditions_of(RECONCILING)
-    message = ready.message or ready.reason
-    return Effect(message, done=settled, blocked=settled and ready.status == FALSE)

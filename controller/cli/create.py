@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.cluster_view import TIMEOUT, add_effect_arguments, follow_effect, ready_effect, report
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.effects import TIMEOUT, add_effect_arguments, follow_effect, ready_effect, report
 from controller.cli.output import document
 from controller.cli.printing import OK, USAGE, Exit
 from controller.delivery.actions import Effect

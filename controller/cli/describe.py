@@ -1,198 +1,19 @@
-"""`flagstaff describe` and `flagstaff history`: one object in words, and the revisions that a flag set
-applied.
-"""
+"""`flagstaff describe`: one object in words: its conditions, problems, history, evaluators and Events."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from controller.api import flagrollout
-from controller.api.kinds import status_of
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.events import lines
-from controller.cli.object_rows import object_row
-from controller.cli.output import DOCUMENTS, Column, add_output_argument, document, plain, table
-from controller.cli.printing import OK, printable, short
-from controller.cli.rollout_view import candidate_sections, history_lines
-from controller.delivery.actions import Who
-from controller.delivery.reach import ReachTarget, reach
-from controller.delivery.rollout_state import rollout_state
-from controller.delivery.set_reading import artifact_of
-from controller.delivery.set_state import Verdict
-from controller.delivery.state_words import advice, held_text, laggard_text, layer_text, problem_text
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.output import DOCUMENTS, add_output_argument, document
+from controller.cli.printing import OK
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from controller.api.flagset_status import HistoryEntry
-    from controller.api.meta import ObjectKey, Resource
-    from controller.api.status import Condition
+    from controller.api.meta import ObjectKey
     from controller.delivery.set_state import SetState
-
-
-COLUMNS: Final = (
-    Column("APPLIED", lambda entry: entry.applied_at or "-"),
-    Column("REVISION", lambda entry: short(entry.revision)),
-    Column("AUTHOR", lambda entry: entry.author or "-"),
-    Column("COMMITTED", lambda entry: entry.committed_at or "-", wide=True),
-    Column("VERIFIED", lambda entry: entry.verified_by or "-", wide=True),
-    Column("HELD", lambda entry: str(entry.held or "-"), style=lambda entry: "red" if entry.held else ""),
-    Column("SUBJECT", lambda entry: entry.subject or "-"),
-    Column("CHANGES", lambda entry: entry.changes or "-"),
-)
-
-
-def configure_history(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.add_argument("name", metavar="SET", help="the FlagSet's name")
-    add_output_argument(parser, "table", "wide", *DOCUMENTS)
-    add_cluster_arguments(parser)
-    parser.set_defaults(run=run_history)
-
-
-def run_history(options: argparse.Namespace) -> int:
-    """0 shown; 1 no such flag set; 2 wrong usage; 3 no cluster."""
-    from controller.delivery.set_reading import read_sets
-    from controller.runtime.clock import now
-
-    flag_set = run_on_cluster(lambda: _read_flag_set(options), doing="reading the cluster")
-    (state,) = read_sets((flag_set,), now())
-    print(render(state.history, options.output), end="")
-    return OK
-
-
-async def _read_flag_set(options: argparse.Namespace) -> Resource:
-    # Imported here: it takes a second or two.
-    from controller.api.kinds import FLAG_SET
-    from controller.cli.connection import open_connection
-
-    async with open_connection(scope_of(options)) as connection:
-        return await connection.get(FLAG_SET, options.name)
-
-
-def render(history: Sequence[HistoryEntry], form: str) -> str:
-    """The history as a table, or as JSON or YAML."""
-    if form in DOCUMENTS:
-        from controller.api.flagset_status import HistoryEntry as Record
-
-        return document(plain(history, Record), form)
-    return table(COLUMNS, history, wide=form == "wide", rows="revisions were applied")
-
-
-_PEOPLE: Final = frozenset({Who.PERSON, Who.COMMIT})
-_NO_FLAGS: Final = ("flagSpec", "featureFlagSpec")
-"""Fields that hold flags; `get flags` lists these."""
-_CONDITIONS: Final = (
-    Column("TYPE", lambda condition: condition.type),
-    Column("STATUS", lambda condition: condition.status),
-    Column("SINCE", lambda condition: condition.since or "-"),
-    Column("REASON", lambda condition: condition.reason),
-    Column("MESSAGE", lambda condition: condition.message),
-)
-
-
-def describe_object(
-    resource: Resource, events: Sequence[Mapping[str, Any]], state: SetState | None = None
-) -> str:
-    """The object as sections of lines; `events` are those about it, as `as_event` has them, and `state` is
-    that of its flag set.
-    """
-    return "\n".join(f"{section.rstrip()}\n" for section in _sections(resource, events, state))
-
-
-def _sections(
-    resource: Resource, events: Sequence[Mapping[str, Any]], state: SetState | None
-) -> Iterator[str]:
-    status = status_of(resource)
-    yield _facts(resource, state)
-    if state is not None:
-        yield from state_sections(state)
-    if resource.spec:
-        yield _section("Spec", _spec(resource.spec))
-    if status.conditions:
-        yield _section("Conditions", _conditions(status.conditions))
-    if state is not None and state.history:
-        yield _section("History", render(state.history, "table").splitlines())
-    if resource.key.kind == flagrollout.KIND:
-        yield from _rollout_sections(resource)
-    yield _section("Events", [text for event in events for text in lines(event, colours=False)] or ["none"])
-
-
-def state_sections(state: SetState) -> Iterator[str]:
-    """What is served of a flag set, to whom, and what to do."""
-    newest = state.newest.revision
-    if newest:
-        reached = reach(state, ReachTarget(newest, allow_none=True))
-        words = reached.level.name.lower().replace("_", " ")
-        if state.newest.verdict is Verdict.PARTLY:
-            words = "applied in part"
-        yield _section("Newest revision", [f"{short(newest)}: {words}", short(reached.message)])
-    sections = {
-        "Withheld from users": [short(layer_text(layer)) for layer in state.withheld],
-        "Problems": [problem_text(problem) for problem in state.newest.problems],
-        "Held flags": [short(held_text(flag)) for flag in state.held],
-        "Evaluators that lag": [short(laggard_text(laggard)) for laggard in state.served.laggards],
-        "To do": [
-            advice(wait.actions[0], state.where)[0]
-            for wait in state.waits
-            if wait.actions and wait.who in _PEOPLE
-        ],
-    }
-    yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
-
-
-def _rollout_sections(rollout: Resource) -> Iterator[str]:
-    state = rollout_state(rollout)
-    for candidate in state.candidates:
-        yield from candidate_sections(candidate, state.failure_limit)
-    asked = [
-        f"{check.name}: {check.query}" for one in state.candidates for check in one.metrics if check.query
-    ]
-    sections = {"Queries": asked, "Earlier rollouts": history_lines(state)}
-    yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
-
-
-def _facts(resource: Resource, state: SetState | None) -> str:
-    row, artifact = object_row(resource, state), artifact_of(resource)
-    facts = {
-        "Name": row.name,
-        "Namespace": row.namespace,
-        "Kind": row.kind,
-        "Created": resource.created,
-        "Source": row.source,
-        "Suspended": "yes" if row.suspended else "",
-        "Revision": row.revision,
-        "Since": row.since,
-        "Author": artifact and artifact.author,
-        "Subject": artifact and artifact.subject,
-        "Verified by": artifact and artifact.verified_by,
-        "Flags": row.flags,
-        "Served": row.served,
-        "Phase": row.phase,
-        "Running": row.running,
-        "Furthest": row.furthest,
-    }
-    return "\n".join(
-        f"{f'{name}:':<13}{printable(str(fact))}" for name, fact in facts.items() if fact not in (None, "")
-    )
-
-
-def _section(title: str, lines_: Sequence[str]) -> str:
-    return "\n".join([f"{title}:", *(f"  {printable(text)}" for text in lines_)])
-
-
-def _spec(spec: Mapping[str, Any]) -> list[str]:
-    shown = {name: "…" if name in _NO_FLAGS else value for name, value in spec.items()}
-    return [
-        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in shown.items()
-    ]
-
-
-def _conditions(conditions: Sequence[Condition]) -> list[str]:
-    return table(_CONDITIONS, conditions).splitlines()
 
 
 def configure_describe(parser: argparse.ArgumentParser) -> None:
@@ -208,7 +29,7 @@ def run_describe(options: argparse.Namespace) -> int:
     """0 shown; 1 no such object; 2 wrong usage; 3 no cluster."""
     body, events, states = run_on_cluster(lambda: _read_object(options), doing="reading the cluster")
     from controller.api.meta import Resource
-    # JOINED
+    from controller.cli.description import describe_object
 
     if options.output in DOCUMENTS:
         body["metadata"].pop("managedFields", None)
@@ -224,8 +45,8 @@ async def _read_object(
 ) -> tuple[dict[str, Any], list[dict[str, Any]], Mapping[ObjectKey, SetState]]:
     # Imported here: it takes a second or two.
     from controller.api.kinds import EVENT
-    from controller.cli.cluster_view import STATE_TYPES, read_states
     from controller.cli.connection import open_connection
+    from controller.cli.effects import STATE_TYPES, read_states
     from controller.cli.object_rows import type_named
     from controller.runtime.event import as_event
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.fields import parse_spec
 from controller.api.flagset import FlagSetSpec, Validation, target_name
 from controller.cli.arguments import add_reading_arguments, local_options
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.flag_changes import FlagChanges, as_markdown, as_text, compare
+from controller.cli.flag_trace import rollouts_by_flag, rollouts_of_set
 from controller.cli.output import add_output_argument, document, draw, plain
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on
 from controller.cli.problems import failures
-from controller.cli.trace import rollouts_by_flag, rollouts_of_set
-from controller.flagsets.compose import FailurePolicy
+from controller.flagsets.compose import Composition, FailurePolicy
 from controller.flagsets.patches import Patch
 from controller.local.commits import read_tree
 from controller.local.worktree import compose_tree
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
-    from controller.flagsets.compose import Composition
     from controller.local.local_options import LocalOptions
 
 
@@ -59,7 +58,6 @@ async def read_delivered(connection: ClusterConnection, name: str) -> DeliveredS
     # Imported here: it takes a second or two.
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, FLAG_SHARD
     from controller.cli.object_rows import delivered_set
-    from controller.runtime.setbacks import Setback
 
     flag_set = await connection.get(FLAG_SET, name)
     written = await connection.find(FEATURE_FLAG_CONFIGURATION, connection.namespace, target_name(flag_set))

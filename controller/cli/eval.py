@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli.arguments import add_build_arguments, add_context_arguments, local_options, read_context
+from controller.cli.arguments import add_build_arguments, local_options
+from controller.cli.context import add_context_arguments, read_context
 from controller.cli.printing import (
     OK,
     PROBLEM,

@@ -6,61 +6,17 @@ import contextlib
 import json
 import os
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import EVENT
-from controller.api.meta import CHANGES, GROUP, OPENFEATURE_GROUP
-from controller.cli.cluster_view import ClusterView, open_view
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.api.meta import CHANGES
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import add_output_argument
 from controller.cli.printing import printable
-from controller.runtime.event import as_event
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncGenerator, Mapping
-
-    from controller.cli.connection import ClusterScope
-
-
-_LOOK: Final = 60.0
-"""Seconds: each Event that comes ends the wait."""
-_GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
-
-
-@dataclass
-class _Events(ClusterView):
-    """Bodies of Events that were not read yet."""
-
-    bodies: list[dict[str, Any]] = field(default_factory=list)
-    _seen: set[str] = field(default_factory=set)
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Keep an Event; one that the watch repeats when it begins anew is ignored."""
-        del kind
-        about = body.get("involvedObject") or {}
-        uid = str(body["metadata"].get("uid"))
-        if uid not in self._seen and str(about.get("apiVersion")).partition("/")[0] in _GROUPS:
-            self._seen.add(uid)
-            self.bodies.append(body)
-            self.changed.set()
-
-
-async def events_of(scope: ClusterScope, *, watch: bool) -> AsyncGenerator[dict[str, Any], None]:
-    """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
-    comes. Raises Failed, ConfigException, Exit.
-    """
-    async with open_view(scope, (EVENT,), _Events()) as (events, _):
-        await events.wait_for(EVENT.kind)
-        while True:
-            bodies, events.bodies = events.bodies, []
-            for event in sorted(map(as_event, bodies), key=lambda event: str(event["timestamp"])):
-                yield event
-            if not watch:
-                return
-            await events.wait(_LOOK)
+    from collections.abc import Mapping
 
 
 _RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
@@ -88,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    # JOINED
+    from controller.cli.event_stream import events_of
 
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     following = events_of(scope_of(options), watch=options.watch)

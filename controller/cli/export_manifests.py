@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import add_output_argument, document
 from controller.cli.printing import OK, USAGE, Exit
 

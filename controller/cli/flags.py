@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.cli.arguments import add_context_arguments, read_context
+from controller.cli.context import add_context_arguments, read_context
 from controller.cli.printing import (
     OK,
     PROBLEM,

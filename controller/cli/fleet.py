@@ -7,7 +7,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import DOCUMENTS, add_output_argument, document, follow
 from controller.cli.printing import OK, columns, printable, short
 from controller.cli.remote import remote

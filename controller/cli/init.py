@@ -132,8 +132,7 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 written; 1 a file is there already; 2 wrong usage."""
     # Imported here: it takes a second.
-    # JOINED
-    from controller.cli.schema import json_schemas
+    from controller.cli.json_schemas import json_schemas
 
     if not OBJECT_NAME.fullmatch(options.name):
         raise Exit(f"--name {options.name!r}: use lower-case letters, digits and -", USAGE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 import controller
-from controller.cli.connection import add_kubeconfig_arguments
+from controller.cli.clusters import add_kubeconfig_arguments
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, progress
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def configure_install(parser: argparse.ArgumentParser) -> None:
 
 def run_install(options: argparse.Namespace) -> int:
     """0 applied or printed; 1 the cluster refuses; 2 wrong usage; 3 no kubectl."""
-    # JOINED
 
     if not (options.export or options.registry):
         raise Exit(
@@ -122,8 +121,6 @@ def configure_uninstall(parser: argparse.ArgumentParser) -> None:
 def run_uninstall(options: argparse.Namespace) -> int:
     """0 removed; 1 the cluster refuses; 2 wrong usage, or not confirmed; 3 no kubectl."""
     import json
-
-    # JOINED
 
     removed = [body for body in documents(manifests(None)) if body["kind"] not in _KEPT]
     removed.sort(key=lambda body: body["kind"] not in _FIRST)

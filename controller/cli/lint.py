@@ -23,14 +23,13 @@ from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
 from controller.runtime.setbacks import Setback
 from evaluator.flags.layer import Layer, read_layer
-from evaluator.flags.merge import merge
+from evaluator.flags.merge import Parsed, merge
 from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from evaluator.flags.merge import Parsed
 
 STDIN = "-"
 _PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants", "unknown-reference"})

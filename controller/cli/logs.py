@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.printing import OK, PROBLEM, Exit, printable
 
 if TYPE_CHECKING:

@@ -11,25 +11,22 @@ from pydantic.alias_generators import to_camel
 from controller.api import featureflagconfiguration, flagrollout, flagset, flagshard, flagsource, kinds
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from controller.api.kinds import status_of
+from controller.api.kinds import ResourceType, status_of
 from controller.api.status import FALSE, READY, TRUE
 from controller.cli.output import Column
 from controller.cli.printing import USAGE, Exit, did_you_mean, short
 from controller.delivery.delivered import delivery_of
-from controller.delivery.flag_state import flag_states
+from controller.delivery.flag_state import FlagState, flag_states
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import artifact_of
 from controller.delivery.state_words import brief_layer, brief_text, served_ratio
-from evaluator.flags.model import ABSENT, REVISION_KEY
+from evaluator.flags.model import ABSENT, REVISION_KEY, Flag, FlagSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.kinds import ResourceType
     from controller.api.meta import ObjectKey, Resource
-    from controller.delivery.flag_state import FlagState
     from controller.delivery.set_state import SetState
-    from evaluator.flags.model import Flag, FlagSet
 
 
 SOURCES: Final = (kinds.FLAG_SOURCE, *kinds.FLUX_SOURCES)

@@ -23,10 +23,10 @@ from controller.api.kinds import (
 )
 from controller.api.meta import Resource
 from controller.cli.arguments import seconds
-from controller.cli.cluster_view import TIMEOUT, add_effect_arguments, follow_effect, report
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.effects import TIMEOUT, add_effect_arguments, follow_effect, report
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, columns, did_you_mean
-from controller.delivery.delivered import delivery_of
+from controller.delivery.delivered import Delivered, delivery_of
 from controller.delivery.overrides import override_of, set_name, targets_of
 from controller.delivery.progress_words import (
     digests_of,
@@ -41,7 +41,7 @@ from controller.kube.answers import path_of
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
-from evaluator.flags.overrides import misfit
+from evaluator.flags.overrides import Override, misfit
 
 if TYPE_CHECKING:
     import argparse
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 
     from controller.cli.connection import ClusterConnection
     from controller.delivery.actions import Effect
-    from controller.delivery.delivered import Delivered
     from evaluator.flags.model import FlagSet
-    from evaluator.flags.overrides import Override
 
 
 async def require_fit(connection: ClusterConnection, asked: Resource) -> None:
@@ -219,9 +217,7 @@ def configure_override(parser: argparse.ArgumentParser) -> None:
 
 def run_set(options: argparse.Namespace) -> int:
     """0: it is served; 1: no such set, flag or variant, or not in time; 2 wrong usage; 3 no cluster."""
-    from controller.api.kinds import FLAG_OVERRIDE
     from controller.api.meta import timestamp
-    from controller.runtime.clock import now
 
     spec = {**_spec(options), "expiresAt": timestamp(now() + timedelta(seconds=options.duration))}
     if problems := FLAG_OVERRIDE.validate(spec):
@@ -275,7 +271,7 @@ def default_name(flag_set: str, flag: str) -> str:
 def override_row(resource: Resource, listed: Iterable[Resource] = ()) -> tuple[str, ...]:
     """The cells of one FlagOverride, whatever stands in it. `listed`: all, among them those that it hides."""
     from controller.api.flagoverride import SET_BY, FlagOverrideStatus
-    from controller.delivery.overrides import hidden_by, set_name
+    from controller.delivery.overrides import hidden_by
 
     spec, status = resource.spec, FlagOverrideStatus.of(resource)
     value = "disabled" if spec.get("disabled") else str(spec.get("variant", "-"))
@@ -309,10 +305,6 @@ def _spec(options: argparse.Namespace) -> dict[str, Any]:
 
 async def _set(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> Effect:
     # Imported here: it takes a second or two.
-    from controller.api.kinds import FLAG_OVERRIDE
-    from controller.api.meta import Resource
-
-    # JOINED
     from controller.cli.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection:
@@ -328,7 +320,6 @@ async def _set(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> 
 
 
 async def _end(options: argparse.Namespace) -> Effect:
-    # JOINED
     from controller.cli.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection:
@@ -340,7 +331,6 @@ def _timeout(options: argparse.Namespace) -> float:
 
 
 async def _resources(options: argparse.Namespace) -> list[Resource]:
-    from controller.api.kinds import FLAG_OVERRIDE
     from controller.cli.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import DOCUMENTS, Column, add_output_argument, document, plain, table
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on, printable, short
 from controller.delivery.state_words import duration_text
@@ -124,7 +124,6 @@ def run(options: argparse.Namespace) -> int:
     """0 planned; 1 the change cannot be rolled out, or a definition is bad; 2 wrong usage; 3 no source, no
     cluster.
     """
-    # JOINED
     from controller.rollouts.rollout_plan import RolloutPlan
 
     plans = _plans(options)

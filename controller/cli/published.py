@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.cli import VERBS, configure, sentence
+from controller.cli.json_schemas import json_schemas
 from controller.cli.output import document
-from controller.cli.schema import json_schemas
 from controller.cli.shared_resources import with_table, written_between
 from controller.delivery.object_bounds import BOUNDS
 

@@ -11,20 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagrollout import PAUSE, RETRY, names_candidate
-from controller.api.meta import precise_timestamp
+from controller.api.meta import Resource, precise_timestamp
 from controller.cli import plan_rollout
-from controller.cli.cluster_view import (
-    TIMEOUT,
-    add_effect_arguments,
-    follow_effect,
-    is_handled,
-    report,
-    request,
-)
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.effects import TIMEOUT, add_effect_arguments, follow_effect, is_handled, report, request
 from controller.cli.output import DOCUMENTS, add_output_argument, document, follow, plain
 from controller.cli.printing import OK, PROBLEM, Exit
-from controller.delivery.actions import Abort, Approve, Effect, Promote, ResumeCandidate, Retry, annotation_of
+from controller.delivery.actions import (
+    Abort,
+    Annotated,
+    Approve,
+    Effect,
+    Promote,
+    ResumeCandidate,
+    Retry,
+    annotation_of,
+)
 from controller.delivery.state_words import candidate_name, position_text
 
 if TYPE_CHECKING:
@@ -32,9 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
-    from controller.delivery.actions import Annotated
     from controller.delivery.rollout_state import CandidateState, RolloutState
 
 
@@ -305,8 +305,6 @@ def _text_of(rollout: Resource, form: str) -> str:
 async def _ask(options: argparse.Namespace) -> Effect:
     from controller.api.kinds import FLAG_ROLLOUT
     from controller.cli.connection import open_connection
-
-    # JOINED
     from controller.delivery.rollout_state import rollout_state
     from controller.runtime.clock import now
 
@@ -374,7 +372,7 @@ async def _promote_abandoned(connection: ClusterConnection, options: argparse.Na
     """Promote what a FlagRollout that is gone holds back; None where it holds nothing back."""
     from controller.api.flagrollout import PROMOTE
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.cli.cluster_view import read_states
+    from controller.cli.effects import read_states
 
     async def held_back() -> dict[str, list[str]]:
         """The digests of what it holds back, by the name of the object with the flags."""

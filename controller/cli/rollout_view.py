@@ -11,13 +11,12 @@ from controller.cli.output import Column, table
 from controller.cli.printing import printable, short
 from controller.delivery.actions import Who, in_cluster
 from controller.delivery.reach import whose_move
-from controller.delivery.rollout_state import StepState
+from controller.delivery.rollout_state import CandidateState, RolloutState, StepState
 from controller.delivery.state_words import candidate_name, cause_text, position_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.delivery.rollout_state import CandidateState, RolloutState
 
 _COLOURS: Final = {"Pass": "green", "Fail": "red", "Inconclusive": "yellow", "Error": "yellow"}
 _MOST_EARLIER: Final = 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import ObjectKey
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.object_rows import RECORD, SHOWN, object_row
 from controller.cli.output import DOCUMENTS, Column, add_output_argument, document, plain, table
 from controller.cli.printing import OK
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.kinds import ResourceType
-    from controller.cli.cluster_view import ReadSets
+    from controller.cli.effects import ReadSets
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def run(options: argparse.Namespace) -> int:
 
 async def _read(options: argparse.Namespace) -> ReadSets:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster_view import read_states
     from controller.cli.connection import open_connection
+    from controller.cli.effects import read_states
 
     async with open_connection(scope_of(options)) as connection:
         return await read_states(connection, *SHOWN)

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.api.kinds import FLAG_ROLLOUT, status_of
-from controller.cli.cluster_view import (
+from controller.api.kinds import FLAG_ROLLOUT, ResourceType, status_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.effects import (
     TIMEOUT,
     add_effect_arguments,
     follow_effect,
@@ -19,7 +20,6 @@ from controller.cli.cluster_view import (
     report,
     request,
 )
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.printing import OK, USAGE, Exit
 from controller.delivery.actions import Effect
 from controller.delivery.rollout_state import rollout_state
@@ -28,7 +28,6 @@ from controller.delivery.state_words import candidate_name, position_text
 if TYPE_CHECKING:
     import argparse
 
-    from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
 

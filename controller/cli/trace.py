@@ -3,148 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.api.fields import InvalidSpecError, parse_spec
-from controller.api.flagrollout import FlagRolloutSpec
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.object_rows import RECORD
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import DOCUMENTS, add_output_argument, document, plain
-from controller.cli.printing import OK, PROBLEM, Exit, did_you_mean, printable, short
-from controller.delivery.overrides import names_of, set_name
-from controller.delivery.state_words import candidate_text
-from evaluator.flags.candidates import changed_flags, matches
+from controller.cli.printing import OK, PROBLEM, Exit, did_you_mean
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
+    from controller.cli.flag_trace import FlagTrace
     from controller.delivery.flag_state import FlagState
     from controller.delivery.set_state import SetState
-    from evaluator.flags.model import FlagSet
-
-
-def rollouts_of_set(
-    rollouts: Iterable[Resource], names: Iterable[str]
-) -> list[tuple[Resource, FlagRolloutSpec]]:
-    """The FlagRollouts that name a flag set by one of its names, the oldest first, with their specs; those
-    that cannot be read, or are being deleted, are left out.
-    """
-    return sorted(_read_specs(rollouts, frozenset(names)), key=lambda pair: (pair[0].created, pair[0].name))
-
-
-def _read_specs(
-    rollouts: Iterable[Resource], names: frozenset[str]
-) -> Iterator[tuple[Resource, FlagRolloutSpec]]:
-    for rollout in rollouts:
-        if set_name(rollout) in names and not rollout.deleting:
-            try:
-                yield rollout, parse_spec(FlagRolloutSpec, rollout)
-            except InvalidSpecError:
-                continue
-
-
-def rollouts_by_flag(
-    rollouts: Iterable[tuple[Resource, FlagRolloutSpec]], before: FlagSet, after: FlagSet
-) -> dict[str, str]:
-    """The names of the FlagRollouts that roll a change out, by the keys of its flags: of several for one flag
-    the oldest.
-    """
-    names: dict[str, str] = {}
-    for rollout, spec in rollouts:
-        for key in changed_flags(after, before, spec.flags):
-            names.setdefault(key, rollout.name)
-    return names
-
-
-def rollout_text(rollouts: Iterable[Resource], target: Resource, flag: FlagState) -> str | None:
-    """How far the FlagRollout of a flag that an object delivers has come; None where there is none."""
-    if flag.candidate is not None:
-        return candidate_text(flag.candidate)
-    here = [rollout for rollout in rollouts if rollout.namespace == target.namespace]
-    for rollout, spec in rollouts_of_set(here, names_of(target)):
-        if matches(spec.flags, flag.key):
-            return f"FlagRollout {rollout.name} rolls its changes out"
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class FlagTrace:
-    """One flag, and where it comes from."""
-
-    __pydantic_config__ = RECORD
-
-    flag: str
-    """The flag's key."""
-    object: str
-    """The object that delivers it: KIND/NAMESPACE/NAME."""
-    served: str | None = None
-    """How many evaluators serve that object's content, of how many there are."""
-    default_variant: str | None = None
-    """Its default variant."""
-    held_from: str | None = None
-    """The revision whose definition is served, where a newer one is bad; `nothing`: it has no good one."""
-    problem: str | None = None
-    """What is wrong with that newer one."""
-    rollout: str | None = None
-    """The FlagRollout that rolls changes of the flag out, and who gets the newest one."""
-    override: str | None = None
-    """The override in force."""
-    flag_set: str | None = None
-    """The FlagSet that writes the object: NAMESPACE/NAME."""
-    source: str | None = None
-    """Its source: KIND/NAMESPACE/NAME."""
-    address: str | None = None
-    """The address that the source reads."""
-    revision: str | None = None
-    """The revision that was applied."""
-    places: tuple[str, ...] = ()
-    """FILE:LINE in that revision for each layer that has the flag, base first."""
-    commit: str | None = None
-    """The commit that last changed these lines, or, where that is not known, the one that was applied."""
-    author: str | None = None
-    """Who wrote the commit."""
-    subject: str | None = None
-    """The first line of its message."""
-    commit_page: str | None = None
-    """The page of the commit, where the Git server is known."""
-    change_request: str | None = None
-    """The page of its pull or merge request, where its subject names one."""
-    unknown: str | None = None
-    """Why the places are not known."""
-
-
-def as_text(trace: FlagTrace) -> Iterator[str]:
-    """Yield a line for each step of the way."""
-    default = f", default {trace.default_variant}" if trace.default_variant else ""
-    served = f", served {trace.served}" if trace.served else ""
-    steps = {
-        "Flag": f"{trace.flag}{default}",
-        "Object": f"{trace.object}{served}",
-        "Held": trace.held_from and _held_text(trace.held_from, trace.problem),
-        "Rollout": trace.rollout,
-        "Override": trace.override,
-        "Flag set": trace.flag_set,
-        "Source": trace.source and f"{trace.source}, {trace.address or 'no address'}",
-        "Revision": trace.revision and short(trace.revision),
-        "Defined": ", ".join(trace.places) or trace.unknown,
-        "Commit": trace.commit and f"{trace.commit[:12]} {trace.subject or ''}".rstrip(),
-        "Author": trace.author,
-        "Page": trace.commit_page,
-        "Request": trace.change_request,
-    }
-    for name, step in steps.items():
-        if step:
-            yield printable(f"{f'{name}:':<10}{step}").replace("\n", " ")
-
-
-def _held_text(revision: str, problem: str | None) -> str:
-    served = "not served" if revision == "nothing" else f"served as in {short(revision)}"
-    return f"{served}: {problem or 'newer definitions are bad'}"
 
 
 def configure_trace(parser: argparse.ArgumentParser) -> None:
@@ -163,8 +38,7 @@ def configure_trace(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 1 no such flag; 2 wrong usage; 3 no cluster."""
-    # JOINED
-    # JOINED
+    from controller.cli.flag_trace import FlagTrace, as_text
 
     traces = run_on_cluster(lambda: _traces(options), doing="reading the cluster and the repository")
     if options.output in DOCUMENTS:
@@ -177,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
 async def _traces(options: argparse.Namespace) -> list[FlagTrace]:
     # Imported here: it takes a second or two.
     from controller.api.kinds import DELIVERED, FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SHARD
-    from controller.cli.cluster_view import read_states
     from controller.cli.connection import open_connection
+    from controller.cli.effects import read_states
     from controller.cli.object_rows import delivered_set
     from controller.delivery.flag_state import flag_states
 
@@ -209,7 +83,7 @@ def with_state(
     trace: FlagTrace, flag: FlagState, rollouts: Sequence[Resource], resource: Resource
 ) -> FlagTrace:
     """The trace with what is served of the flag, and by what."""
-    # JOINED
+    from controller.cli.flag_trace import rollout_text
     from controller.delivery.state_words import override_text, problem_text
 
     layer = flag.override_layer
@@ -230,8 +104,7 @@ async def _trace(
     from controller.api import flagset
     from controller.api.flagsource import source_address
     from controller.api.kinds import FLAG_SET
-
-    # JOINED
+    from controller.cli.flag_trace import FlagTrace
     from controller.cli.object_rows import SOURCES, object_row
 
     row = object_row(resource, state)

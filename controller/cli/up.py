@@ -28,7 +28,7 @@ from controller.local.local_events import (
     RolloutHappened,
     SourceChecked,
 )
-from controller.local.local_mode import InvalidSettingError, evaluator_settings, open_local
+from controller.local.local_mode import InvalidSettingError, Ports, evaluator_settings, open_local
 from controller.local.local_stages import build_once
 from controller.runtime.clock import now
 from controller.runtime.process import stop_at_signals, work_until
@@ -39,7 +39,6 @@ from evaluator.flags.text import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.local.local_mode import Ports
     from controller.local.local_options import LocalOptions, RolloutFiles
 
 

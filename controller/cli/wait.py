@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import add_output_argument
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
 from controller.delivery.actions import Who, in_cluster

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceipt
 from controller.api.featureflagconfiguration import ConfigurationStatus, LaggardStatus
-from controller.api.flagreceipt import FlagReceiptStatus
-from controller.api.meta import ObjectKey
+from controller.api.flagreceipt import FlagReceiptStatus, Laggard
+from controller.api.meta import ObjectKey, Resource
 from controller.api.status import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.api.flagreceipt import Laggard
-    from controller.api.meta import Resource
     from controller.delivery.fleet_members import Count
     from controller.runtime.cache import Cache
 

@@ -31,6 +31,7 @@ from controller.configurations.propagation import (
 )
 from controller.configurations.remote_providers import (
     NO_PROVIDER,
+    RemoteProviders,
     fetch_conditions,
     fetch_events,
     provider_status,
@@ -49,7 +50,7 @@ from controller.delivery.progress_words import (
 )
 from controller.delivery.rollouts import PromotedSets, drawn_text, progress_of
 from controller.runtime.event import Occurrence
-from controller.runtime.helpers import TRUSTED, Task
+from controller.runtime.helpers import TRUSTED, ForeignTasks, Task
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Stalled
 
@@ -58,10 +59,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
-    from controller.configurations.remote_providers import RemoteProviders
     from controller.delivery.claims import ClaimIndex
     from controller.runtime.cache import Cache
-    from controller.runtime.helpers import ForeignTasks
     from evaluator.flags.accept import Progress
 
 

@@ -33,7 +33,9 @@ from controller.delivery.delivered import (
     INVALID,
     KEPT_BOUNDS,
     LARGEST,
+    RemoteAnswer,
     RemoteRequest,
+    RemoteSource,
     TooLargeError,
     parts,
     place_of,
@@ -42,7 +44,7 @@ from controller.delivery.delivered import (
 )
 from controller.delivery.problem_text import first_problem
 from controller.runtime.event import Occurrence
-from controller.runtime.helpers import TRUSTED, Task
+from controller.runtime.helpers import TRUSTED, ForeignTasks, Task
 from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Failed, Setback, Stalled, stall_on_invalid_text
 from evaluator.flags.accept import Refused, accept
@@ -52,9 +54,7 @@ from evaluator.flags.canonical import digest as digest_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from controller.delivery.delivered import RemoteAnswer, RemoteSource
     from controller.runtime.cache import Applier, Cache
-    from controller.runtime.helpers import ForeignTasks
     from evaluator.flags.merge import Parsed
     from evaluator.flags.model import FlagSet
 

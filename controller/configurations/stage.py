@@ -16,21 +16,18 @@ from controller.api import (
 from controller.api.flagset import proven_writer
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
-from controller.api.meta import ObjectKey, version_of
+from controller.api.meta import ObjectKey, Resource, version_of
 from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.status import READY
 from controller.configurations.validation import targets_of_writer
 from controller.delivery.object_bounds import WRITTEN
 from controller.delivery.overrides import BY_WRITER, FLAG_KINDS, order_of_override, set_name, written_by
 from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD, order_of
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
 
 
 def _secrets(resource: Resource) -> Iterator[str]:

@@ -10,10 +10,10 @@ from controller.api import flagset
 from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.meta import ObjectKey
-from controller.api.status import NAME_CONFLICT, SUPERSEDED, TRUE, Condition
-from controller.delivery.claims import SHADOWED
-from controller.delivery.delivered import delivery_of
+from controller.api.meta import ObjectKey, Resource
+from controller.api.status import NAME_CONFLICT, SUPERSEDED, TRUE, Condition, Status
+from controller.delivery.claims import SHADOWED, Conflict
+from controller.delivery.delivered import Delivered, delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
 from controller.delivery.progress_words import override_texts
 from controller.delivery.rollouts import (
@@ -25,24 +25,17 @@ from controller.delivery.rollouts import (
 )
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done
-from controller.runtime.setbacks import Stalled, Waiting
-from evaluator.flags.accept import NO_PROGRESS
+from controller.runtime.setbacks import Setback, Stalled, Waiting
+from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
-from evaluator.flags.problems import Severity
+from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.meta import Resource
     from controller.api.rollout_status import ServedRollout
-    from controller.api.status import Status
-    from controller.delivery.claims import Conflict
-    from controller.delivery.delivered import Delivered
     from controller.runtime.cache import Cache, Change
-    from controller.runtime.setbacks import Setback
-    from evaluator.flags.accept import Progress
-    from evaluator.flags.problems import Problem
 
 
 TARGET_CHANGED: Final = "TargetChanged"

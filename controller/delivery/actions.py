@@ -5,14 +5,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from controller.api import featureflagconfiguration, flagrollout, flagset, flagsource
-from controller.api.meta import ACCEPT_REVISION
+from controller.api.meta import ACCEPT_REVISION, ObjectKey
 from controller.delivery.digests import short
-
-if TYPE_CHECKING:
-    from controller.api.meta import ObjectKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from controller.runtime.plain_text import one_line
 from evaluator.flags.canonical import content_metadata, digest
-from evaluator.flags.diff import ChangedPart, same
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet
-from evaluator.resolving.resolve import resolve
+from evaluator.flags.diff import ChangedPart, Diff, same
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json
+from evaluator.resolving.resolve import CompiledFlagSet, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from evaluator.flags.diff import Diff
-    from evaluator.flags.model import Flag, Json
-    from evaluator.resolving.resolve import CompiledFlagSet
 
 
 TARGETING_KEY: Final = "targetingKey"

@@ -18,13 +18,11 @@ import orjson
 from controller.api import flagshard
 from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.api.flagset import proven_writer
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.api.remote_provider import provider_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from controller.api.meta import Resource
 
 
 Place: TypeAlias = tuple[str, str]

@@ -18,12 +18,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.featureflagconfiguration import MissingShardsError, flag_document, union_of_shards
-from controller.api.remote_provider import provider_entries, provider_spec
+from controller.api.remote_provider import RemoteFlagProvider, provider_entries, provider_spec
 from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept, effective
 from evaluator.flags.canonical import digest
 from evaluator.flags.catalog import FLAG_SET_ID, fold
 from evaluator.flags.known_operators import DEPTH
-from evaluator.flags.merge import parse
+from evaluator.flags.merge import Parsed, parse
 from evaluator.flags.model import (
     AUTHOR_KEY,
     BUCKETING_KEY,
@@ -38,6 +38,7 @@ from evaluator.flags.model import (
     Bucketing,
     Flag,
     FlagSet,
+    Scalar,
 )
 from evaluator.flags.overrides import end_expired
 from evaluator.flags.problems import Problem, Severity
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import ObjectKey, Resource
-    from controller.api.remote_provider import RemoteFlagProvider
-    from evaluator.flags.merge import Parsed
-    from evaluator.flags.model import Scalar
 
 
 LARGEST: Final = 1_000_000

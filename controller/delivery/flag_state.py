@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.state_words import candidate_text, end_text, override_text, users_text
-from evaluator.flags.marks import override_mark, own_rules, rollout_mark
-from evaluator.flags.model import HELD_FROM_KEY
+from evaluator.flags.marks import OverrideMark, OwnRule, RolloutMark, override_mark, own_rules, rollout_mark
+from evaluator.flags.model import HELD_FROM_KEY, Flag, FlagSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.api.flagset_status import ProblemStatus
     from controller.delivery.set_state import CandidateLayer, OverrideLayer, SetState
-    from evaluator.flags.marks import OverrideMark, OwnRule, RolloutMark
-    from evaluator.flags.model import Flag, FlagSet
 
 
 _FLAG_PATH: Final = re.compile(r'(?:\$|spec\.\w+)\.flags(?:\.([\w$-]+)|\[("(?:[^"\\]|\\.)*")\])')

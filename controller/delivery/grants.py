@@ -17,15 +17,13 @@ from controller.api import (
     inprocessconfiguration,
 )
 from controller.api.fields import InvalidSpecError, parse_spec
-from controller.api.flaggrant import FlagGrantSpec
-from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
+from controller.api.flaggrant import FlagGrantSpec, GrantTo
+from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP, Resource
 from controller.delivery.object_bounds import GRANTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from controller.api.flaggrant import GrantTo
-    from controller.api.meta import Resource
     from controller.runtime.cache import Cache, Change
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {

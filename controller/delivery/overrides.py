@@ -21,18 +21,15 @@ from controller.api.flagoverride import (
 )
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.flagset import proven_writer
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.object_bounds import OVERRIDES, WRITTEN, age
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import Kept, Override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from controller.api.meta import Resource
-    from controller.runtime.cache import Cache
 
 
 def set_name(override: Resource) -> str:

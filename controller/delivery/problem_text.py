@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagset_status import ProblemStatus
 from controller.runtime.plain_text import one_line
-from evaluator.flags.problems import Severity
+from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from evaluator.flags.problems import Problem
 
 
 MOST_PROBLEMS: Final = 50

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagoverride import ACTIVE, HIDDEN, FlagOverrideStatus
 from controller.api.flagrollout import KIND
-from controller.api.meta import ObjectKey, timestamp
-from controller.api.status import OVERRIDE_ACTIVE, READY, ROLLOUT_ACTIVE, TRUE, Condition
+from controller.api.meta import ObjectKey, Resource, timestamp
+from controller.api.status import OVERRIDE_ACTIVE, READY, ROLLOUT_ACTIVE, TRUE, Condition, Status
 from controller.delivery.actions import Effect
 from controller.delivery.rollout_state import layer_of_entry
 from controller.delivery.state_words import candidate_text, laggard_text, names_text
 from controller.runtime.event import Occurrence
-from evaluator.flags.model import ABSENT, State
-from evaluator.flags.overrides import layers_of
+from evaluator.flags.model import ABSENT, Flag, FlagSet, State
+from evaluator.flags.overrides import Misfit, Override, layers_of
 from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
 from evaluator.flags.suggestions import did_you_mean
 from evaluator.flags.text import visible
@@ -26,12 +26,8 @@ from evaluator.flags.text import visible
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from controller.api.meta import Resource
     from controller.api.rollout_status import ServedRollout
-    from controller.api.status import Status
     from evaluator.flags.accept import Progress
-    from evaluator.flags.model import Flag, FlagSet
-    from evaluator.flags.overrides import Misfit, Override
 
 
 _NAMED: Final = 10

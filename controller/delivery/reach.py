@@ -11,6 +11,7 @@ from controller.api.status import READY, REMOTE_FLAGS
 from controller.delivery.actions import (
     Abort,
     AcceptRevision,
+    Action,
     Approve,
     EndOverride,
     FixFlag,
@@ -25,7 +26,7 @@ from controller.delivery.actions import (
     Who,
 )
 from controller.delivery.digests import names_revision
-from controller.delivery.set_state import CandidateLayer, Reach, Verdict
+from controller.delivery.set_state import CandidateLayer, Layer, Reach, SetState, Verdict
 from controller.delivery.state_words import (
     NAMED,
     candidate_text,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
     from controller.api.flagset_status import HistoryEntry
     from controller.api.meta import ObjectKey, Resource
-    from controller.delivery.actions import Action
-    from controller.delivery.set_state import Layer, SetState
 
 
 _STOPPED: Final = frozenset({"Failed", "Abandoned"})

@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_camel
 from controller.api import flagrollout
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flagoverride import moment_of
-from controller.api.flagrollout import FlagRolloutSpec
-from controller.api.meta import ObjectKey, timestamp
+from controller.api.flagrollout import FlagRolloutSpec, Step
+from controller.api.meta import ObjectKey, Resource, timestamp
 from controller.api.parsing import InvalidTextError
 from controller.api.rollout_status import (
     CandidateStatus,
@@ -25,22 +25,19 @@ from controller.api.rollout_status import (
     MetricStatus,
     Outcome,
     PromotedRevision,
+    ServedRollout,
     StoppedDefinition,
 )
 from controller.api.status import READY
 from controller.delivery.overrides import set_name
 from controller.delivery.reach import candidate_actions
-from controller.delivery.set_state import CandidateLayer
+from controller.delivery.set_state import CandidateLayer, Users
 from controller.delivery.state_words import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from controller.api.flagrollout import Step
-    from controller.api.meta import Resource
-    from controller.api.rollout_status import ServedRollout
     from controller.delivery.actions import Action
-    from controller.delivery.set_state import Users
 
 
 _USERS: Final[dict[str, Users]] = {

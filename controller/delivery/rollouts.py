@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
 from controller.api.flagrollout import KIND, PROMOTE, names_candidate
-from controller.api.meta import ObjectKey
-from controller.api.rollout_status import FlagRolloutStatus, ServedRollout, rollout_entries
+from controller.api.meta import ObjectKey, Resource
+from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, ServedRollout, rollout_entries
 from controller.delivery.changed_flags import answers, numbered_users
 from controller.delivery.delivered import KEPT_BOUNDS
 from controller.delivery.object_bounds import ROLLOUTS, age
@@ -26,25 +26,20 @@ from controller.delivery.overrides import (
     override_progress,
     set_name,
 )
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Index
 from evaluator.flags.accept import Progress
 from evaluator.flags.candidates import candidate_digest
 from evaluator.flags.merge import parse
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, FlagSet, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
 from evaluator.flags.references import Expander, RuleTooLarge
 from evaluator.flags.rollout_rules import Cohort
-from evaluator.flags.rollouts import CohortReach, Exposure, Rollout, reach_of
+from evaluator.flags.rollouts import CandidateReach, CohortReach, Exposure, Rollout, reach_of
 from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.api.meta import Resource
-    from controller.api.rollout_status import CandidateStatus
-    from controller.runtime.cache import Cache
-    from evaluator.flags.model import Flag
     from evaluator.flags.overrides import Override
-    from evaluator.flags.rollouts import CandidateReach
 
 
 _USERS: Final = 300

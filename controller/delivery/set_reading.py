@@ -6,21 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagconfiguration, flagoverride, flagreceipt, flagrollout, flagset
-from controller.api.artifact_status import SourceStatus
+from controller.api.artifact_status import ArtifactStatus, SourceStatus
 from controller.api.featureflagconfiguration import ConfigurationStatus, FeatureFlagStatus
 from controller.api.flagoverride import ACTIVE, FlagOverrideStatus, moment_of
 from controller.api.flagreceipt import OBSERVED_AT, FlagReceiptStatus
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import source_address
 from controller.api.kinds import status_of
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.api.parsing import InvalidTextError
-from controller.api.status import FALSE, OVERRIDE_ACTIVE, READY, ROLLOUT_ACTIVE, STALLED, TRUE
+from controller.api.status import FALSE, OVERRIDE_ACTIVE, READY, ROLLOUT_ACTIVE, STALLED, TRUE, Status
 from controller.delivery.digests import Digests
 from controller.delivery.overrides import names_of, set_name
 from controller.delivery.reach import waits
 from controller.delivery.rollout_state import candidate_layers
 from controller.delivery.set_state import (
+    Layer,
     Newest,
     OverrideLayer,
     RemoteLayer,
@@ -37,11 +38,6 @@ from controller.delivery.state_words import served_text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from datetime import datetime
-
-    from controller.api.artifact_status import ArtifactStatus
-    from controller.api.meta import Resource
-    from controller.api.status import Status
-    from controller.delivery.set_state import Layer
 
 
 _MISSING: Final = "it does not exist, or you may not see it"

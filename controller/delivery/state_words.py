@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagrollout import PROMOTE
-from controller.delivery.actions import in_cluster, in_file
+from controller.delivery.actions import Action, in_cluster, in_file
 from controller.delivery.digests import names_revision, short
 from controller.delivery.set_state import (
     CandidateLayer,
+    Layer,
     OverrideLayer,
     RemoteLayer,
+    Served,
+    SetState,
     ToldLayer,
     Verdict,
     Where,
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
 
     from controller.api.featureflagconfiguration import LaggardStatus
     from controller.api.flagset_status import HeldFlag, ProblemStatus
-    from controller.delivery.actions import Action
-    from controller.delivery.set_state import Layer, Served, SetState
 
 NAMED: Final = 5
 """Most things of a kind that a sentence names; the rest are counted."""

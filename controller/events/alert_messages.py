@@ -18,20 +18,20 @@ from controller.api.meta import (
     LINK,
     PAGE,
     SUBJECT,
+    ObjectKey,
+    Resource,
     timestamp,
 )
 from controller.api.parsing import MessageTemplate
 from controller.api.status import READY
-from controller.runtime.event import EventType
+from controller.runtime.event import Event, EventType
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from controller.api.flagalert import FlagAlertSpec
-    from controller.api.meta import ObjectKey, Resource
     from controller.events.alert_selection import Alert
-    from controller.runtime.event import Event
 
 
 SUMMARY: Final = f"{GROUP}/summary"

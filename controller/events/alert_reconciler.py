@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import flagprovider
 from controller.api.flagalert import FlagAlertSpec, FlagAlertStatus
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.object_bounds import ALERTS, TOO_MANY_ALERTS
 from controller.events.alert_selection import MOST_INSTRUCTIONS, MOST_REFERENCES
 from controller.runtime.result import Done, Result, spec_of
@@ -16,7 +16,6 @@ from controller.runtime.setbacks import Setback, Stalled, Waiting
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.meta import Resource
     from controller.events.outbox import Outbox
     from controller.runtime.cache import Cache
 

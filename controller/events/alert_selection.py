@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from controller.api import featureflagconfiguration, flagalert, flaggrant, flagset
 from controller.api import flagalert as alerts
 from controller.api.fields import InvalidSpecError, parse_spec
-from controller.api.flagalert import EVERY, FlagAlertSpec, expression, glob_list
+from controller.api.flagalert import EVERY, EventSource, FlagAlertSpec, expression, glob_list
 from controller.api.flaggrant import FlagGrantSpec
 from controller.api.flagprovider import KIND as PROVIDER
-from controller.api.flagprovider import SEVERITIES
+from controller.api.flagprovider import SEVERITIES, Message
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import NAMESPACE
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.grants import group_of
 from controller.delivery.object_bounds import ALERTS, GRANTS
 from controller.events.alert_stage import alert_namespaces_of
@@ -28,9 +28,6 @@ from controller.events.alert_stage import alert_namespaces_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from controller.api.flagalert import EventSource
-    from controller.api.flagprovider import Message
-    from controller.api.meta import Resource
     from controller.runtime.cache import Cache, Change
 
 

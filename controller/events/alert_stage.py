@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagalert, flaggrant, flagprovider, flagset
 from controller.api.flagalert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
-from controller.api.meta import COMPARED_WITH, ObjectKey, generation_of, secret_names, version_of
+from controller.api.meta import COMPARED_WITH, ObjectKey, Resource, generation_of, secret_names, version_of
 from controller.delivery.grants import changed_grants
 from controller.delivery.object_bounds import GRANTS
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
 
 
 def _provider_names(resource: Resource) -> set[str]:

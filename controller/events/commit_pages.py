@@ -9,12 +9,11 @@ from urllib.parse import quote, urlsplit
 
 from controller.api import flagrollout, flagset, flagsource
 from controller.api.addresses import parts_of
-from controller.api.meta import PAGE
+from controller.api.meta import PAGE, ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.meta import ObjectKey
     from controller.runtime.cache import Cache
     from controller.runtime.event import Event, EventSink
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import flagalert, flagprovider
 from controller.api.meta import ObjectKey, about, timestamp
-from controller.api.status import FALSE, TRUE, Condition
+from controller.api.status import FALSE, TRUE, Condition, Status
 from controller.events import git_servers
 from controller.events import git_servers as github_app
 from controller.events.alert_reconciler import alert_status
@@ -22,10 +22,11 @@ from controller.events.git_servers import (
     MOST_PAGES,
     PAGE,
     CommentThread,
+    Grant,
     read_comments,
 )
-from controller.events.notice import Notice
-from controller.events.senders import PostResult
+from controller.events.notice import App, Notice, Post, ProviderTarget
+from controller.events.senders import PostResult, Sender
 from controller.events.service_types import is_known, is_refusal, post_of
 from controller.runtime.limits import Pace
 from controller.runtime.queue import Backoff
@@ -35,12 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.flagprovider import Message
-    from controller.api.status import Status
-    from controller.events.git_servers import Grant
-    from controller.events.notice import App, Post, ProviderTarget
     from controller.events.outbox import Outbox
     from controller.events.provider_outbox import ProviderOutbox
-    from controller.events.senders import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.loop import StatusWriter
 

@@ -12,7 +12,7 @@ from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.meta import CHANGES, COMPARED_WITH, ObjectKey
+from controller.api.meta import CHANGES, COMPARED_WITH, ObjectKey, Resource
 from controller.api.status import OVERRIDE_ACTIVE, PROPAGATED, READY, ROLLOUT_ACTIVE, TRUE, UNKNOWN
 from controller.delivery.changed_flags import changed_flags
 from controller.delivery.delivered import delivery_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagprovider import Message
-    from controller.api.meta import Resource
     from controller.events.alert_selection import Alert
     from controller.runtime.cache import Cache
     from evaluator.flags.model import FlagSet

@@ -13,8 +13,8 @@ from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import DIFFERENCES, GROUP, LINK, ObjectKey, Resource, about, timestamp
 from controller.events.commit_pages import link_of, source_of
-from controller.events.notice import Post
-from controller.runtime.event import EventType
+from controller.events.notice import Post, ProviderTarget
+from controller.runtime.event import Event, EventType
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.http_client import Route
 from controller.runtime.queue import Backoff
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from controller.api.flagprovider import Message
-    from controller.events.notice import ProviderTarget
     from controller.events.senders import Sender
     from controller.runtime.cache import Cache
-    from controller.runtime.event import Event
 
 log = logging.getLogger(__name__)
 

@@ -38,12 +38,11 @@ from controller.api.flagprovider import APP_ID, ProviderType
 from controller.api.meta import COMPARED_WITH
 from controller.events.commit_pages import commit_in, commit_page
 from controller.events.flag_set_progress import CHANGE_REQUEST, state_name
-from controller.events.notice import App, Post, basic
-from controller.runtime.secret_texts import read_private_key
+from controller.events.notice import App, Notice, Post, ProviderTarget, basic
+from controller.runtime.private_keys import read_private_key
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
-    from controller.events.notice import Notice, ProviderTarget
     from controller.runtime.secret_texts import SecretTexts
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import AUTHOR, CHANGES, GROUP, LINK, PAGE, SUBJECT, VERIFIED_BY
 from controller.events.alert_messages import SUMMARY, event_json
-from controller.runtime.http_client import DIRECT
+from controller.runtime.http_client import DIRECT, Route
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.flagprovider import FlagProviderSpec, Message
-    from controller.runtime.http_client import Route
 
 _FACTS: Final = {
     SUMMARY: "Summary",

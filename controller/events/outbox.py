@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagalert, flaggrant, flagprovider, flagset
 from controller.api.kinds import NAMESPACE, status_of
 from controller.api.meta import ObjectKey, Resource, about
-from controller.events.alert_selection import AlertSelection, split_subject
+from controller.events.alert_selection import Alert, AlertSelection, split_subject
 from controller.events.flag_set_progress import CHANGE_REQUESTS, FOLLOWING_STATUS, sets_compared_with
 from controller.events.provider_outbox import ProviderOutbox
 from controller.events.reporter import AlertReporter
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagprovider import FlagProviderStatus
-    from controller.events.alert_selection import Alert
     from controller.runtime.cache import Cache, Change
     from controller.runtime.event import Event
 

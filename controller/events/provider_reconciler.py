@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from controller.api.addresses import AddressRefused, require_address, require_proxy, require_usable
-from controller.api.fields import require
+from controller.api.fields import LocalReference, require
 from controller.api.flagprovider import (
     GITHUB_APPS,
     FlagProviderSpec,
@@ -17,10 +17,10 @@ from controller.api.flagprovider import (
     missing_setting,
     needs_of,
 )
-from controller.api.meta import TEST_ALERT
+from controller.api.meta import TEST_ALERT, ObjectKey, Resource
 from controller.events import alert_messages, git_servers
 from controller.events import git_servers as github_app
-from controller.events.deliverer import DELIVERED
+from controller.events.deliverer import DELIVERED, Deliverer
 from controller.events.notice import App, ProviderTarget
 from controller.events.service_types import SERVICES
 from controller.runtime.http_client import Route, context_of
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
 
-    from controller.api.fields import LocalReference
-    from controller.api.meta import ObjectKey, Resource
-    from controller.events.deliverer import Deliverer
     from controller.events.outbox import Outbox
 
 

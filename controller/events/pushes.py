@@ -20,14 +20,11 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from controller.api.references import HEADS, TAGS
-from controller.api.source_spec import DEFAULT_BRANCH
-from evaluator.http.messages import header
+from controller.api.source_spec import DEFAULT_BRANCH, GitReference
+from evaluator.http.messages import Headers, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from controller.api.source_spec import GitReference
-    from evaluator.http.messages import Headers
 
 
 Sender = Literal["generic-hmac", "github", "gitlab", "gitea"]

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagreceiver, flagsource
 from controller.api.flagreceiver import FlagReceiverStatus
 from controller.api.kinds import FLAG_RECEIVER, SECRET
-from controller.api.meta import secret_names, version_of
+from controller.api.meta import ObjectKey, Resource, secret_names, version_of
 from controller.delivery.object_bounds import RECEIVERS
 from controller.events.pushes import normalise_url
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import ObjectKey, Resource
-    from controller.runtime.cache import Cache, Change
 
 BY_SECRET: Final = Index(
     "FlagReceiver by Secret", frozenset({flagreceiver.KIND}), lambda resource: secret_names(resource.spec)

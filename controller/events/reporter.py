@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import status_of
-from controller.api.meta import LINK, ObjectKey, timestamp
+from controller.api.meta import LINK, ObjectKey, Resource, timestamp
 from controller.api.status import READY
 from controller.events import alert_messages
 from controller.events.alert_messages import with_waiting_time
-from controller.events.alert_selection import Facts, wants
+from controller.events.alert_selection import Alert, Facts, wants
 from controller.events.commit_pages import link_of
 from controller.events.flag_set_progress import (
     CHANGE_REQUESTS,
@@ -20,7 +20,7 @@ from controller.events.flag_set_progress import (
     change_request_state,
     commit_state,
 )
-from controller.events.provider_outbox import Recheck, Reported, shorten
+from controller.events.provider_outbox import ProviderOutbox, Recheck, Reported, shorten
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from controller.api.flagalert import FlagAlertSpec
     from controller.api.flagprovider import Message
-    from controller.api.meta import Resource
-    from controller.events.alert_selection import Alert
-    from controller.events.provider_outbox import ProviderOutbox
     from controller.runtime.cache import Cache
     from controller.runtime.event import Event
 

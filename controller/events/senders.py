@@ -31,7 +31,7 @@ from aiosmtplib import (
 )
 
 from controller.api.addresses import MAIL
-from controller.runtime.http_client import RequestError, context_of, read_all, read_start
+from controller.runtime.http_client import HttpClient, RequestError, Route, context_of, read_all, read_start
 from controller.runtime.limits import Places
 from controller.runtime.setbacks import Setback
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from controller.events.notice import Notice, Post
     from controller.runtime.hosts import Hosts
-    from controller.runtime.http_client import HttpClient, Route
 
 
 _MOST_ANSWER: Final = 4_096

@@ -31,14 +31,13 @@ from urllib.parse import quote
 from controller.api.meta import timestamp
 from controller.events.flag_set_progress import CHANGE_REQUESTS
 from controller.events.git_servers import CommentThread, commit_status
-from controller.events.notice import Notice
+from controller.events.notice import Notice, Post, ProviderTarget
 from controller.events.senders import email
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.api.flagprovider import Message
-    from controller.events.notice import Post, ProviderTarget
 
 
 _COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}

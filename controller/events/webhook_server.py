@@ -18,24 +18,21 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceiver
 from controller.api.fields import InvalidSpecError, read
-from controller.api.meta import about
+from controller.api.meta import ObjectKey, about
 from controller.api.source_spec import GitSpec
-from controller.events.pushes import MOST_BYTES, Push, Quiet, follows, read_delivery, repositories
+from controller.events.pushes import MOST_BYTES, Push, Quiet, Sender, follows, read_delivery, repositories
 from controller.events.receiver_stage import BY_PATH, BY_REPOSITORY, path_digest
 from controller.runtime.limits import Pace
 from evaluator.http.limits import Limits
-from evaluator.http.messages import Response
+from evaluator.http.messages import Headers, Request, Response
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey
-    from controller.events.pushes import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.process import Role
-    from evaluator.http.messages import Headers, Request
 
 
 PREFIX: Final = "/hook/"

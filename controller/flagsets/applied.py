@@ -14,8 +14,8 @@ from controller.api import featureflagconfiguration, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flagrollout import FlagRolloutSpec
-from controller.api.flagset import target_name
-from controller.api.meta import ObjectKey
+from controller.api.flagset import FlagSetSpec, target_name
+from controller.api.meta import ObjectKey, Resource
 from controller.api.rollout_status import FlagRolloutStatus, rollout_entries
 from controller.api.status import STALLED, TRUE
 from controller.delivery.rollouts import promoted_set, rollouts_for
@@ -33,8 +33,6 @@ from evaluator.flags.text import visible
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import Resource
     from controller.runtime.cache import Cache
 
 

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration, flagset, flagshard
 from controller.api.flagreceipt import OBSERVED_AT
-from controller.api.flagset import Validation
-from controller.api.meta import ACCEPT_REVISION, API_VERSION, OPENFEATURE_VERSION, ObjectKey, lets_through
+from controller.api.flagset import FlagSetSpec, Validation
+from controller.api.meta import (
+    ACCEPT_REVISION,
+    API_VERSION,
+    OPENFEATURE_VERSION,
+    ObjectKey,
+    Resource,
+    lets_through,
+)
 from controller.api.remote_provider import FIELD, provider_spec
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import FlagDifference, changed_flags, differences
 from controller.delivery.delivered import LARGEST, TooLargeError, parts, shard_of
 from controller.flagsets.compose import (
+    BulkRemoval,
     Composition,
     FailurePolicy,
     bulk_removal,
@@ -42,10 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from controller.api.artifact_status import ArtifactStatus
-    from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import Resource
     from controller.flagsets.applied import LastDelivered
-    from controller.flagsets.compose import BulkRemoval
 
 
 MOST_SHARDS: Final = 256

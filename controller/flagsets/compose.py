@@ -31,16 +31,16 @@ from evaluator.flags.model import (
     VERIFIED_BY_KEY,
     Bucketing,
     FlagSet,
+    Path,
+    Scalar,
 )
-from evaluator.flags.problems import Finding, Problem, Severity, problems_of
+from evaluator.flags.problems import Document, Finding, Piece, Problem, Severity, problems_of
 from evaluator.flags.text import DEFAULT, json_path, quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from evaluator.flags.layer import Layer
-    from evaluator.flags.model import Path, Scalar
-    from evaluator.flags.problems import Document, Piece
 
 
 PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)

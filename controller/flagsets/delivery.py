@@ -6,21 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import flagset, flagshard
-from controller.api.flagset import KIND, DriftPolicy, manager_of, proven_writer
+from controller.api.flagset import KIND, DriftPolicy, FlagSetSpec, manager_of, proven_writer
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.meta import ObjectKey, Resource
 from controller.api.status import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
 from controller.flagsets.stage import BY_OWNER
-from controller.runtime.cache import at_version
+from controller.runtime.cache import Applier, Cache, at_version
 from controller.runtime.event import Occurrence
 from controller.runtime.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-
-    from controller.api.flagset import FlagSetSpec
-    from controller.runtime.cache import Applier, Cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import flaggrant, flagsource
-from controller.api.artifact_status import artifact_of
+from controller.api.artifact_status import ArtifactStatus, artifact_of
 from controller.api.fields import InvalidSpecError
-from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, list_items, source_key
+from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetSpec, list_items, source_key
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.api.status import DEPENDENCIES_SERVED, FALSE, READY, ROLLOUT_ACTIVE, Condition
 from controller.delivery.grants import Referring, denial_message, granted_kinds
 from controller.runtime.event import Occurrence
@@ -21,9 +21,6 @@ from controller.runtime.watches import cycle
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.artifact_status import ArtifactStatus
-    from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import Resource
     from controller.runtime.cache import Cache
 
 

@@ -13,27 +13,24 @@ from urllib.parse import urlsplit
 from yarl import URL
 
 from controller.api import flagsource
-from controller.api.artifact_status import artifact_of
+from controller.api.artifact_status import ArtifactStatus, artifact_of
 from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey
 from controller.artifacts.archive import DEFAULT_LIMITS, take_skipped, unpack
-from controller.delivery.delivered import INVALID, RemoteAnswer
+from controller.delivery.delivered import INVALID, RemoteAnswer, RemoteRequest
 from controller.delivery.problem_text import first_problem
 from controller.flagsets.layers import LayersRefused, read_layers
 from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import Cause, HttpClient, RequestError, Route, read_all
 from controller.runtime.setbacks import Failed, Stalled, Waiting, stall_on_invalid_text
 from evaluator.flags.layer import as_read
-from evaluator.flags.merge import merge
+from evaluator.flags.merge import Parsed, merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.artifact_status import ArtifactStatus
-    from controller.delivery.delivered import RemoteRequest
     from controller.flagsets.dependencies import Artifacts
     from controller.runtime.cache import Cache
-    from evaluator.flags.merge import Parsed
 
 
 _ROUTE: Final = Route(seconds=60.0)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Final
 from controller.api.parsing import InvalidTextError, normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.setbacks import Stalled
-from evaluator.flags.layer import read_layer
-from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.layer import Layer, read_layer
+from evaluator.flags.problems import Document, Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from evaluator.flags.layer import Layer
-    from evaluator.flags.problems import Document
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """What a folder's definitions end with."""

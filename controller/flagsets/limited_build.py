@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.artifacts.archive import ArchiveLimits, ArchiveRefused, unpack
-from controller.flagsets.build import build
+from controller.flagsets.build import Built, build
 from controller.flagsets.pgp import one_process
-from controller.runtime.helpers import SMALL, Task
+from controller.runtime.helpers import SMALL, ForeignTasks, Task
 
 if TYPE_CHECKING:
     from controller.api.artifact_status import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
-    from controller.flagsets.build import Built
-    from controller.runtime.helpers import ForeignTasks
 
 MODULES: Final = ("controller.flagsets.limited_build", "controller.flagsets.sops")
 """What a helper loads at its start."""

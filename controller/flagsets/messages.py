@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from controller.api import flagshard
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
-from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, timestamp
-from controller.api.status import PROPAGATED
+from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, Resource, timestamp
+from controller.api.status import PROPAGATED, Condition
 from controller.delivery.actions import AcceptRevision, in_cluster
 from controller.delivery.problem_text import cut, first_problem, problem_list
 from controller.runtime.plain_text import one_line
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact_status import ArtifactStatus
-    from controller.api.meta import Resource
-    from controller.api.status import Condition
     from controller.flagsets.build import Built
     from controller.flagsets.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff

@@ -14,17 +14,14 @@ import jsonpointer
 
 from controller.flagsets.preparation import size_of
 from evaluator.flags.document import read_document
-from evaluator.flags.layer import EVALUATORS, FLAGS, METADATA, Assembled
-from evaluator.flags.problems import Finding, Piece, Severity
-from evaluator.flags.text import DEFAULT, quote
+from evaluator.flags.layer import EVALUATORS, FLAGS, METADATA, Assembled, Layer
+from evaluator.flags.problems import Document, Finding, PartOffsets, Piece, Severity
+from evaluator.flags.text import DEFAULT, Bounds, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from evaluator.flags.layer import Layer
     from evaluator.flags.model import Json, Path
-    from evaluator.flags.problems import Document, PartOffsets
-    from evaluator.flags.text import Bounds
 
 FAILED: Final = "patch-failed"
 _SECTIONS: Final = (FLAGS, EVALUATORS, METADATA)

@@ -20,15 +20,12 @@ from controller.delivery.problem_text import withhold_messages
 from evaluator.flags.document import read_document, read_documents
 from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import flag_at
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
-from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, Path
+from evaluator.flags.problems import Document, Finding, PartOffsets, Problem, Severity
 from evaluator.flags.text import DEFAULT, Lines, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from evaluator.flags.model import Flag, FlagSet, Json, Path
-    from evaluator.flags.problems import Document, PartOffsets, Problem
 
 
 CODE: Final = "wrong-manifest"

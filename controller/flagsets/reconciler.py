@@ -11,7 +11,7 @@ from controller.api import featureflagconfiguration
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.meta import ACCEPT_REVISION, ObjectKey, lets_through
+from controller.api.meta import ACCEPT_REVISION, ObjectKey, Resource, lets_through
 from controller.api.status import (
     DRIFT_CONTESTED,
     DRIFT_KEPT,
@@ -24,7 +24,7 @@ from controller.api.status import (
 from controller.delivery.progress_words import override_events
 from controller.flagsets import messages
 from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, require_recorded
-from controller.flagsets.build import with_observation_time
+from controller.flagsets.build import Built, with_observation_time
 from controller.flagsets.compose import ProvenanceDetail, without_author
 from controller.flagsets.delivery import AppliedObjects, DeliveryWriter, belongs_to
 from controller.flagsets.dependencies import (
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact_status import ArtifactStatus
-    from controller.api.meta import Resource
-    from controller.flagsets.build import Built
     from controller.flagsets.preparation import Steps
     from controller.runtime.cache import Applier, Cache
 

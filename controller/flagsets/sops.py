@@ -12,16 +12,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.flagsets.pgp import open_message
-from controller.flagsets.preparation import Prepared
-from evaluator.flags.problems import Finding, Severity
+from controller.flagsets.preparation import Allowance, Prepared
+from evaluator.flags.problems import Document, Finding, Severity
 from evaluator.flags.text import json_path, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from controller.flagsets.preparation import Allowance
     from evaluator.flags.model import Json, Path
-    from evaluator.flags.problems import Document
 
     Opener = Callable[[Sequence[bytes]], bytes | None]
 

@@ -10,7 +10,7 @@ from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import list_items, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
-from controller.api.meta import ObjectKey, secret_names, version_of
+from controller.api.meta import ObjectKey, Resource, secret_names, version_of
 from controller.api.rollout_status import FlagRolloutStatus
 from controller.api.status import (
     FALSE,
@@ -23,15 +23,13 @@ from controller.api.status import (
 )
 from controller.delivery.overrides import set_name, targets_of
 from controller.delivery.rollouts import PROGRESS_INDEXES
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
 
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
 _DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})

@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import re2
 
 from controller.api.parsing import InvalidTextError, compile_pattern
-from controller.flagsets.preparation import Prepared
-from evaluator.flags.model import EMPTY
-from evaluator.flags.problems import Finding, Severity
+from controller.flagsets.preparation import Allowance, Prepared
+from evaluator.flags.model import EMPTY, Json, Path
+from evaluator.flags.problems import Document, Finding, Severity
 from evaluator.flags.text import DEFAULT, quote, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from controller.flagsets.preparation import Allowance
-    from evaluator.flags.model import Json, Path
-    from evaluator.flags.problems import Document
 
 
 NAME: Final = r"[_A-Za-z][_A-Za-z0-9]*"

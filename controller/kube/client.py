@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from controller.api.meta import NOTHING, Resource
+from controller.api.meta import NOTHING, ObjectKey, Resource
 from controller.kube.answers import (
     ApiResponse,
     ServiceAccount,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from kubernetes.aio import client
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import ObjectKey
     from controller.runtime.process import Role
 
 

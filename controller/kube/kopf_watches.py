@@ -18,14 +18,13 @@ import kopf
 import uvloop
 
 from controller.api.kinds import ResourceType
-from controller.runtime.cache import take
+from controller.runtime.cache import Cache, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from yarl import URL
 
-    from controller.runtime.cache import Cache
     from controller.runtime.watch_health import WatchHealth
 
 

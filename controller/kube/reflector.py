@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
-from controller.api.kinds import SECRET
+from controller.api.kinds import SECRET, ResourceType
 from controller.api.meta import ObjectKey
 from controller.kube.answers import paths_of_all
 from controller.kube.requests import (
@@ -37,7 +37,7 @@ from controller.kube.requests import (
     lines_of,
     read_object,
 )
-from controller.runtime.cache import take
+from controller.runtime.cache import Cache, Change, Index, take
 from controller.runtime.queue import Backoff
 from controller.runtime.setbacks import Failed
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from kubernetes.aio.client.api_client import ApiClient
 
-    from controller.api.kinds import ResourceType
-    from controller.runtime.cache import Cache, Change, Index
     from controller.runtime.watch_health import WatchHealth
 
 

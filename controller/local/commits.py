@@ -15,7 +15,7 @@ from controller.local.state import StateIdentity, state_folder
 from controller.local.worktree import WorkingTree, read_working_tree, working_tree_of
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.source_files import quarantine
-from evaluator.flags.layer import as_read
+from evaluator.flags.layer import Layer, as_read
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from controller.local.local_options import LocalOptions
     from controller.sources.backend import Fetched, LocalBackend, Revision
-    from evaluator.flags.layer import Layer
 
 
 @contextlib.asynccontextmanager

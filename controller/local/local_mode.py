@@ -14,7 +14,7 @@ from controller.local.local_events import LocalEvent, Restored, SourceChecked
 from controller.local.local_page import LocalPage
 from controller.local.local_progress import LocalOverrides
 from controller.local.local_providers import provider_of
-from controller.local.local_stages import stages_of
+from controller.local.local_stages import LocalStages, stages_of
 from controller.page.page_server import PageServer, PageStreams
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
-    from controller.local.local_stages import LocalStages
     from controller.page.page_source import PageSource
     from evaluator.flags.saved import Saved
     from evaluator.http.messages import Request, Response

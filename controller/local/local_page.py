@@ -16,13 +16,22 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.status import READY
 from controller.delivery.reach import waits_of_others
 from controller.delivery.set_reading import read_sets
-from controller.delivery.set_state import Where
+from controller.delivery.set_state import SetState, Where
 from controller.events.commit_pages import commit_in
-from controller.local.flag_commits import MOST_COMMITS, FlagCommits
+from controller.local.flag_commits import MOST_COMMITS, CommitChanges, FlagCommits
 from controller.local.local_objects import FLAG_SET, NAME, NAMESPACE
-from controller.page.page_source import UNDELIVERED, FlagHistory, FleetMember, ShownSet, VariantRates
+from controller.page.page_source import (
+    UNDELIVERED,
+    FlagChange,
+    FlagHistory,
+    FleetMember,
+    LayerPlace,
+    ShownEvent,
+    ShownSet,
+    VariantRates,
+)
 from controller.runtime.clock import now
-from evaluator.resolving.resolve import compile_flag_set
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,13 +40,9 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.delivery.actions import Wait
-    from controller.delivery.set_state import SetState
-    from controller.local.flag_commits import CommitChanges
     from controller.local.local_options import LocalOptions
-    from controller.page.page_source import FlagChange, LayerPlace, ShownEvent
     from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolution import Resolution
-    from evaluator.resolving.resolve import CompiledFlagSet
 
 
 SECONDS: Final = 10

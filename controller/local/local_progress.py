@@ -16,14 +16,11 @@ from controller.delivery.progress_words import unfit_text
 from controller.local.local_objects import NAME, NAMESPACE
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.canonical import digest
-from evaluator.flags.model import DIGEST_KEY
-from evaluator.flags.overrides import kept_anew, misfit
+from evaluator.flags.model import DIGEST_KEY, FlagSet
+from evaluator.flags.overrides import Kept, Override, kept_anew, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from evaluator.flags.model import FlagSet
-    from evaluator.flags.overrides import Kept, Override
 
 
 def apply_progress(flag_set: FlagSet, known: str | None, progress: Progress) -> tuple[FlagSet, str | None]:

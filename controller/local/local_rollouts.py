@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration, flagoverride, flagreceipt, flagrollout, flagset
 from controller.api.flagreceipt import FlagReceiptStatus, ServedGroup
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.meta import API_VERSION, ObjectKey, Resource
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
@@ -18,14 +18,14 @@ from controller.delivery.actions import in_file
 from controller.delivery.claims import ClaimIndex
 from controller.delivery.progress_words import ENDED, STARTED
 from controller.delivery.rollouts import PromotedSets, progress_of
-from controller.local.local_events import OverridesChanged, RolloutFilesRead, RolloutHappened
+from controller.local.local_events import OverridesChanged, RolloutFilesRead, RolloutHappened, RolloutNews
 from controller.local.local_objects import FLAG_SET, KINDS, NAMESPACE, rollout_objects, secrets_of
 from controller.rollouts.metric_checks import MetricChecks
 from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
-from controller.runtime.event import EventType
+from controller.runtime.event import Event, EventType
 from controller.runtime.http_client import HttpClient
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.meta import Resource
-    from controller.local.local_events import RolloutNews
     from controller.runtime.cache import Cache, Change, MemoryCluster
-    from controller.runtime.event import Event
     from controller.runtime.loop import Reconciler
 
 log = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ from controller.local.local_events import (
     RevisionBuilt,
     RolloutFilesRead,
     RolloutHappened,
+    RolloutNews,
     SourceChecked,
     explain_build,
 )
@@ -43,11 +44,11 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Setback, Waiting
 from controller.runtime.temporary import sweep_temporary
 from controller.runtime.watches import Dispatcher, indexes_of
-from controller.sources.backend import BackendFactory, FetchRequest, SourceBackend
+from controller.sources.backend import BackendFactory, FetchRequest, LocalBackend, SourceBackend
 from controller.sources.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
-from evaluator.flags.model import DIGEST_KEY
+from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.saved import Saved
 
@@ -58,11 +59,8 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import ObjectKey, Resource
     from controller.flagsets.preparation import Steps
-    from controller.local.local_events import RolloutNews
     from controller.local.local_options import LocalOptions
     from controller.local.local_rollouts import LocalRollouts
-    from controller.sources.backend import LocalBackend
-    from evaluator.flags.model import FlagSet
 
 
 @dataclass(frozen=True, slots=True)

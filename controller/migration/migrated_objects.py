@@ -18,19 +18,16 @@ from controller.api.inprocessconfiguration import DEFAULTS, InProcessConfigurati
 from controller.api.meta import Resource
 from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.migration import migrated_settings
-from controller.migration.finding import Fate, FieldFinding, leaves
+from controller.migration.finding import Fate, FieldFinding, Path, leaves
 from controller.migration.migrated_settings import Trial
 from controller.pods import installation
-from controller.pods.installation import FLAG_SETS, FlagSetFound, PodRefused
+from controller.pods.installation import FLAG_SETS, FlagSetFound, Known, Options, PodRefused
 from controller.pods.pod_injection import TEMPLATES, inject
 from evaluator.flags.merge import parse
 from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from controller.migration.finding import Path
-    from controller.pods.installation import Known, Options
 
 
 _OPERATORS: Final = "openfeature.dev"

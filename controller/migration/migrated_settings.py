@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource, inprocessconfiguration
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.migration.finding import Fate, FieldFinding
+from controller.migration.finding import Fate, FieldFinding, Path
 from controller.pods import installation
 from controller.pods.evaluator_container import KEPT
 from controller.pods.flag_file import PROVIDER, TOKEN_PROVIDERS
-from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, PodRefused
+from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, Known, Options, PodRefused
 from controller.pods.pod_injection import inject
 from controller.pods.source_settings import CREDENTIALS, FIELDS, PROXIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from controller.migration.finding import Path
-    from controller.pods.installation import Known, Options
 
 
 _KNOWN: Final = {field.alias: name for name, field in FeatureFlagSourceSpec.model_fields.items()}

@@ -8,21 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.delivery.actions import FixFlag, Sort
+from controller.delivery.actions import FixFlag, Sort, Wait
 from controller.delivery.digests import names_revision
-from controller.delivery.set_state import Reach, Where
+from controller.delivery.set_state import Reach, Served, SetState, Where
 from controller.delivery.state_words import advice, meanwhile_text
-from controller.page.page_source import moment, time_served_by
+from controller.page.page_source import FleetMember, moment, time_served_by
 from evaluator.host.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from controller.api.flagset_status import ProblemStatus
-    from controller.delivery.actions import Wait
     from controller.delivery.reach import Reached
-    from controller.delivery.set_state import Served, SetState
-    from controller.page.page_source import FleetMember
 
 
 _HALF: Final = 50

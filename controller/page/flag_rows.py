@@ -8,23 +8,30 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from controller.delivery.flag_state import flag_notes, new_users_text
+from controller.delivery.flag_state import FlagState, flag_notes, new_users_text
 from controller.page.rendering import page_number
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, EMPTY, PROVENANCE_PREFIX, State
+from evaluator.flags.model import (
+    ABSENT,
+    CONFIDENTIAL_KEY,
+    EMPTY,
+    PROVENANCE_PREFIX,
+    Flag,
+    FlagSet,
+    Json,
+    Scalar,
+    State,
+)
 from evaluator.flags.overrides import without_override
 from evaluator.flags.references import RuleTooLarge
 from evaluator.resolving.resolution import FlagType, flag_type
-from evaluator.resolving.rule_words import clauses, sentence
+from evaluator.resolving.rule_words import Clause, clauses, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.delivery.flag_state import FlagState
     from controller.page.page_source import FlagChange, ShownSet
     from evaluator.flags.marks import OwnRule
-    from evaluator.flags.model import Flag, FlagSet, Json, Scalar
     from evaluator.resolving.resolve import CompiledFlagSet
-    from evaluator.resolving.rule_words import Clause
 
 
 _OWNERS: Final = ("owner", "team")

@@ -18,19 +18,16 @@ from controller.page.rendering import PREFIX, SAFE, STATIC, NotShown, Visit, pag
 from controller.page.views import delivery_view, flag_view, flags_view, pending_view
 from evaluator.host.shares import FairShare
 from evaluator.host.threads import FairThreads, work_for
-from evaluator.http.deferred import Deferred
-from evaluator.http.messages import Response, Streamed, header
+from evaluator.http.deferred import Deferred, Wait
+from evaluator.http.messages import ByteStream, Request, Response, Streamed, header
 from evaluator.http.routes import Routes, is_of_page
-from evaluator.wire.hub import Countdown
+from evaluator.wire.hub import Countdown, TimerHandle, Timers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
     from datetime import datetime
 
     from controller.page.page_source import PageSource
-    from evaluator.http.deferred import Wait
-    from evaluator.http.messages import ByteStream, Request
-    from evaluator.wire.hub import TimerHandle, Timers
 
 
 KEEP_ALIVE_SECONDS: Final = 20.0

@@ -10,17 +10,15 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.meta import CHANGES, DIFFERENCES, NOTHING, ObjectKey
-from controller.delivery.flag_state import flag_states
+from controller.delivery.flag_state import FlagState, flag_states
 from controller.delivery.set_state import Newest, SetState, Verdict, Where
 from controller.runtime.event import as_event
-from evaluator.flags.model import EMPTY, REVISION_KEY
+from evaluator.flags.model import EMPTY, REVISION_KEY, FlagSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from controller.delivery.actions import Wait
-    from controller.delivery.flag_state import FlagState
-    from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolve import CompiledFlagSet
 
 

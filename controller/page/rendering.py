@@ -15,7 +15,7 @@ from controller.delivery import digests, state_words
 from controller.delivery.digests import short
 from controller.events.commit_pages import change_request_page, commit_in, file_link, link
 from controller.page import page_source
-from controller.page.page_source import LayerPlace
+from controller.page.page_source import FlagChange, LayerPlace, PageSource, ShownSet, VariantRates
 from evaluator.http.messages import Headers, Response
 from evaluator.resolving.rule_words import outcome_words, subject_words
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from controller.api.flagset_status import ProblemStatus
     from controller.delivery.actions import Wait
     from controller.delivery.set_state import SetState
-    from controller.page.page_source import FlagChange, PageSource, ShownSet, VariantRates
     from evaluator.flags.model import Json
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.delivery.reach import ReachTarget, reach
-from controller.delivery.set_state import Reach
+from controller.delivery.reach import Reached, ReachTarget, reach
+from controller.delivery.set_state import Reach, SetState
 from controller.delivery.state_words import held_text, laggard_texts, meanwhile_text
 from controller.page.delivery_facts import pending_work, timeline
 from controller.page.flag_rows import (
@@ -20,18 +20,14 @@ from controller.page.flag_rows import (
     other_metadata,
     select_flags,
 )
-from controller.page.rendering import NotShown, address, page, page_number
-from controller.page.what_if import InvalidContextError, attributes_of, read_context, what_if
+from controller.page.rendering import NotShown, Visit, address, page, page_number
+from controller.page.what_if import InvalidContextError, WhatIf, attributes_of, read_context, what_if
 from evaluator.flags.model import CONFIDENTIAL_KEY, EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.delivery.reach import Reached
-    from controller.delivery.set_state import SetState
     from controller.page.page_source import ShownEvent
-    from controller.page.rendering import Visit
-    from controller.page.what_if import WhatIf
     from evaluator.http.messages import Response
 
 

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from controller.page.flag_rows import expand_rule
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
-from evaluator.resolving.explain import explain
-from evaluator.resolving.rule_words import TRUTHS, condition, splits, value, variables
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, Json, Path
+from evaluator.resolving.explain import TraceStep, explain
+from evaluator.resolving.rule_words import TRUTHS, Split, condition, splits, value, variables
 from evaluator.targeting.values import MOST_LEVELS, nests_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.flags.model import Flag, Json, Path
-    from evaluator.resolving.explain import TraceStep
     from evaluator.resolving.resolve import CompiledFlagSet
-    from evaluator.resolving.rule_words import Split
 
 USER: Final = "targetingKey"
 ATTRIBUTE: Final = "attribute."

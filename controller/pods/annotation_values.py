@@ -12,13 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from controller.api.fields import Duration
 from controller.pods import installation
-from controller.pods.installation import NAME, PodRefused
+from controller.pods.installation import NAME, Known, PodRefused
 from controller.runtime.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.pods.installation import Known
 
 MOST_NAMED: Final = 16
 """Objects in one annotation: each is read and judged anew for each pod."""

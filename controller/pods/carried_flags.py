@@ -12,30 +12,27 @@ from controller.api.kinds import FLAG_CARRIERS
 from controller.delivery.problem_text import CHARACTERS, MOST_NAMED, refusals, summary
 from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
 from controller.pods import installation
-from controller.pods.changes import ObjectPatch
+from controller.pods.changes import ObjectPatch, Path
 from controller.pods.installation import (
     NAMESPACED,
     REFRESHABLE,
     SCOPED,
+    Known,
     PodRefused,
     remark_annotations,
     remark_of,
 )
 from controller.pods.pod_injection import TEMPLATES
-from controller.pods.pod_orders import MARKED, read_order, require_orders
+from controller.pods.pod_orders import MARKED, PlacedOrder, read_order, require_orders
 from controller.runtime.plain_text import json_object, one_line
 from evaluator.flags.merge import parse
-from evaluator.flags.model import BUCKETING_KEY, PROVENANCE_PREFIX
+from evaluator.flags.model import BUCKETING_KEY, PROVENANCE_PREFIX, FlagSet
+from evaluator.flags.model import Path as JsonPath
 from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.pods.changes import Path
-    from controller.pods.installation import Known
-    from controller.pods.pod_orders import PlacedOrder
-    from evaluator.flags.model import FlagSet
-    from evaluator.flags.model import Path as JsonPath
     from evaluator.flags.problems import Problem
 
 

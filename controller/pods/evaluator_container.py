@@ -14,16 +14,13 @@ from controller.delivery.standing_orders import ORDERS_LABEL
 from controller.pods import flag_file as files
 from controller.pods import installation
 from controller.pods import source_settings as source
-from controller.pods.installation import evaluator_of, flags_of, remark_of
+from controller.pods.installation import Options, evaluator_of, flags_of, remark_of
 from controller.pods.pod_orders import MARKED
-from controller.pods.pod_settings import FOREVER, START, WAIT
+from controller.pods.pod_settings import FOREVER, START, WAIT, PodSettings
 from controller.runtime.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from controller.pods.installation import Options
-    from controller.pods.pod_settings import PodSettings
 
 
 Mark: TypeAlias = tuple[str, str, str]

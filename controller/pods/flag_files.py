@@ -15,7 +15,7 @@ from controller.api import flagoverride, flagrollout, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.kinds import CONFIG_MAP
-from controller.api.meta import ObjectKey, about, generation_of
+from controller.api.meta import ObjectKey, Resource, about, generation_of
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import held_entries
 from controller.delivery.delivered import delivery_of
@@ -30,11 +30,11 @@ from controller.delivery.rollouts import (
 from controller.pods.flag_file import FlagFile
 from controller.pods.flagd_objects import MANAGED_BY, OURS, is_ours
 from controller.pods.installation import FLAGS_CHANGED, SERVED
-from controller.runtime.cache import at_version
-from controller.runtime.event import Occurrence, event_of
+from controller.runtime.cache import Cache, Change, Index, at_version
+from controller.runtime.event import EventSink, Occurrence, event_of
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Setback, Stalled, Waiting
-from evaluator.flags.accept import NO_PROGRESS
+from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
 
@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import Resource
     from controller.pods.marked_pods import FilePod, FilePods
-    from controller.runtime.cache import Cache, Change, Index
-    from controller.runtime.event import EventSink
-    from evaluator.flags.accept import Progress
 
 
 _AT_ONCE: Final = 16

@@ -12,12 +12,12 @@ from controller.api.meta import ObjectKey, Resource, version_of
 from controller.pods import installation
 from controller.pods.evaluator_container import container_warnings
 from controller.pods.flagd_objects import CONTAINER, MANAGED_BY, OURS, ExposureRules, manifests
-from controller.pods.installation import SERVED, PodRefused
+from controller.pods.installation import SERVED, Known, Options, PodRefused
 from controller.pods.pod_injection import make_in_process
-from controller.pods.pod_settings import read
+from controller.pods.pod_settings import PodSettings, read
 from controller.pods.pod_settings import read as read_wanted
 from controller.pods.stage import BY_OWNER
-from controller.runtime.cache import Applier, at_version
+from controller.runtime.cache import Applier, Cache, at_version
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
@@ -25,10 +25,6 @@ from controller.runtime.setbacks import Setback, Stalled, Waiting
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
-
-    from controller.pods.installation import Known, Options
-    from controller.pods.pod_settings import PodSettings
-    from controller.runtime.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,15 @@ from urllib.parse import parse_qs
 import orjson
 
 from controller.runtime.helper import TaskLimits
-from controller.runtime.helpers import HelperLostError, LimitExceededError
+from controller.runtime.helpers import HelperLostError, Helpers, LimitExceededError
 from evaluator.host.durations import parse_duration
-from evaluator.http.messages import Response, Streamed
+from evaluator.http.messages import ByteStream, Request, Response, Streamed
 from evaluator.http.offload import send_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from controller.runtime.helpers import Helpers
     from controller.runtime.limits import Places
-    from evaluator.http.messages import ByteStream, Request
 
 
 JSON: Final = (("content-type", "application/json"),)

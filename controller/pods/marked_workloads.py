@@ -19,13 +19,12 @@ from controller.pods import installation
 from controller.pods.carried_flags import KINDS, carried_flags, is_run_of_cron_job, record_in
 from controller.pods.installation import DIRECT_SET, PodRefused
 from evaluator.flags.canonical import canonical
-from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, REVISION_KEY
+from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, REVISION_KEY, FlagSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from controller.runtime.cache import Cache
-    from evaluator.flags.model import FlagSet
 
 
 _VERSIONS = {type_.kind: type_.api_version for type_ in FLAG_CARRIERS}

@@ -7,16 +7,25 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import inprocessconfiguration
-from controller.api.inprocessconfiguration import DEFAULTS
+from controller.api.inprocessconfiguration import DEFAULTS, InProcessConfigurationSpec
 from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
 from controller.pods import installation
 from controller.pods import source_settings as source
 from controller.pods.changes import ObjectPatch
-from controller.pods.evaluator_container import Addition, authority, make_addition, proxy_marks, record_of
+from controller.pods.evaluator_container import (
+    Addition,
+    Mounted,
+    authority,
+    make_addition,
+    proxy_marks,
+    record_of,
+)
 from controller.pods.installation import (
     EXTERNAL,
     REFRESHABLE,
     SERVED,
+    Known,
+    Options,
     PodRefused,
     flags_of,
     remark_annotations,
@@ -24,18 +33,14 @@ from controller.pods.installation import (
     scope_of,
 )
 from controller.pods.pod_orders import ALONE, MARKED, Surroundings, is_ordered, orders_selector
-from controller.pods.pod_settings import read, read_in_process, wants_evaluator
+from controller.pods.pod_settings import PodSettings, read, read_in_process, wants_evaluator
 from controller.pods.source_settings import ForeignVariable
 from controller.runtime.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from controller.api.inprocessconfiguration import InProcessConfigurationSpec
     from controller.pods.annotation_values import PodReferences
-    from controller.pods.evaluator_container import Mounted
-    from controller.pods.installation import Known, Options
-    from controller.pods.pod_settings import PodSettings
 
 
 _LISTS: Final = ("initContainers", "containers")

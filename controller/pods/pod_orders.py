@@ -9,18 +9,17 @@ from controller.delivery.standing_orders import (
     ORDER,
     ORDERS_LABEL,
     InvalidOrderError,
+    Order,
     OrderedPods,
     asks_for_order,
     order_of,
     workload_of_pod,
 )
-from controller.pods.installation import INJECTED, NotThere, PodRefused
+from controller.pods.installation import INJECTED, Known, NotThere, PodRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.delivery.standing_orders import Order
-    from controller.pods.installation import Known
 
 MARKED: Final = "true"
 """The value of ORDERS_LABEL."""

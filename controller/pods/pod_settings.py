@@ -18,16 +18,14 @@ from controller.delivery.standing_orders import ORDER
 from controller.pods import annotation_values as values
 from controller.pods import installation
 from controller.pods import source_settings as source
-from controller.pods.annotation_values import PodReferences
-from controller.pods.installation import FLAG_SETS, SERVED, NotThere, PodRefused, scope_of
+from controller.pods.annotation_values import NamedObject, PodReferences
+from controller.pods.installation import FLAG_SETS, SERVED, Known, NotThere, Options, PodRefused, scope_of
 from controller.pods.source_settings import restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.pods.annotation_values import NamedObject
     from controller.pods.flag_file import FlagFile
-    from controller.pods.installation import Known, Options
 
 
 S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)

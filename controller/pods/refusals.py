@@ -16,14 +16,13 @@ from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey, Resource, owner_of
 from controller.pods import installation
 from controller.pods.installation import FLAG_SETS
-from controller.runtime.event import Event, EventType, Occurrence, event_of
+from controller.runtime.event import Event, EventSink, EventType, Occurrence, event_of
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from controller.runtime.cache import Cache
-    from controller.runtime.event import EventSink
 
 
 REASON: Final = "InjectionRefused"

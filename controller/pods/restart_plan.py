@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.evaluatorupgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
-from controller.api.meta import RESUME, timestamp
+from controller.api.meta import RESUME, Resource, timestamp
 from controller.api.status import FALSE, READY, TRUE
 from controller.delivery.standing_orders import PREFIX, workload_of_pod
 from controller.pods import installation
@@ -21,8 +21,6 @@ from controller.runtime.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from controller.api.meta import Resource
 
 
 UPGRADE: Final = "flagstaff.dev/upgrade"

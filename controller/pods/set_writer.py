@@ -13,18 +13,23 @@ from controller.api.meta import ObjectKey, Resource, about
 from controller.delivery.claims import KINDS as SERVED
 from controller.pods.carried_flags import DIRECT_SET_MARK, MOST_APPLIED, read_flags
 from controller.pods.installation import DIRECT_SET, PodRefused
-from controller.pods.marked_workloads import MANAGER, is_set_of, is_written, name_refusal, set_manifest
-from controller.runtime.cache import Applier, at_version
-from controller.runtime.event import Occurrence, event_of
+from controller.pods.marked_workloads import (
+    MANAGER,
+    MarkedWorkload,
+    MarkedWorkloads,
+    is_set_of,
+    is_written,
+    name_refusal,
+    set_manifest,
+)
+from controller.runtime.cache import Applier, Cache, Change, at_version
+from controller.runtime.event import EventSink, Occurrence, event_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from controller.pods.marked_workloads import MarkedWorkload, MarkedWorkloads
-    from controller.runtime.cache import Cache, Change
-    from controller.runtime.event import EventSink
     from controller.runtime.queue import KeyedQueue
 
 log = logging.getLogger(__name__)

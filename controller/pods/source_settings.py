@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from controller.api import featureflagsource
-from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec, SourceSpec
 from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.pods import flag_file as files
 from controller.pods.installation import NAME, SERVED, PodRefused
@@ -20,7 +20,6 @@ from controller.pods.installation import NAME, SERVED, PodRefused
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from controller.api.featureflagsource import SourceSpec
     from controller.pods.annotation_values import PodReferences
 
 

@@ -10,15 +10,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
-from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
-from controller.api.meta import RESUME, ObjectKey, timestamp
+from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED, ResourceType
+from controller.api.meta import RESUME, ObjectKey, Resource, timestamp
 from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_injected
-from controller.pods.installation import PodRefused
+from controller.pods.installation import Known, Options, PodRefused
 from controller.pods.pod_injection import inject, record_now
 from controller.pods.restart_plan import (
     Budgets,
+    Pod,
     RestartPolicy,
+    UpgradeProgress,
+    UpgradeStep,
+    Workload,
     WorkloadState,
     budget_of,
     fields_of,
@@ -36,10 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.kinds import ResourceType
-    from controller.api.meta import Resource
-    from controller.pods.installation import Known, Options
-    from controller.pods.restart_plan import Pod, UpgradeProgress, UpgradeStep, Workload
 
 _TYPES: Final = {type_.kind: type_ for type_ in RESTARTED}
 

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import evaluatorupgrade, featureflagsource, inprocessconfiguration
 from controller.api.kinds import EVALUATOR_UPGRADE
-from controller.api.meta import uid_and_spec
+from controller.api.meta import ObjectKey, uid_and_spec
 from controller.runtime.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import ObjectKey
     from controller.runtime.cache import Cache, Change
 
 

@@ -21,7 +21,9 @@ from controller.pods.carried_flags import (
     KINDS,
     MOST_APPLIED,
     MOST_BYTES,
+    CarriedFlags,
     WorkloadAuthor,
+    WorkloadOrders,
     carried_flags,
     is_run_of_cron_job,
     mark,
@@ -31,26 +33,30 @@ from controller.pods.carried_flags import (
     warnings_of,
 )
 from controller.pods.changes import ObjectPatch
-from controller.pods.installation import PodRefused
-from controller.pods.judging import JSON, NotJudged, answer_later, failure, review_response, seconds_of
+from controller.pods.installation import Known, Options, PodRefused
+from controller.pods.judging import (
+    JSON,
+    Judges,
+    NotJudged,
+    answer_later,
+    failure,
+    review_response,
+    seconds_of,
+)
 from controller.pods.marked_workloads import name_refusal
 from controller.pods.pod_injection import MOST_BYTES as MOST_PATCH_BYTES
 from controller.pods.pod_injection import inject
 from controller.pods.pod_orders import Surroundings
 from controller.runtime.plain_text import one_line
 from evaluator.http.limits import Limits
-from evaluator.http.messages import Response
+from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from controller.pods.carried_flags import CarriedFlags, WorkloadOrders
-    from controller.pods.installation import Known, Options
-    from controller.pods.judging import Judges
     from controller.runtime.cache import Cache
-    from evaluator.http.messages import Request, Streamed
 
 
 log = logging.getLogger(__name__)

@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cachetools import LRUCache, TTLCache
 
-from controller.proxy.users import ANONYMOUS, Caller, User, bearer, seconds_left
+from controller.proxy.users import ANONYMOUS, Caller, Reviews, User, bearer, seconds_left
 from controller.runtime.limits import Places
 from controller.runtime.setbacks import Failed
-from evaluator.http.messages import host_of
+from evaluator.http.messages import Call, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controller.delivery.claims import Place
-    from controller.proxy.users import Reviews
-    from evaluator.http.messages import Call
 
 
 T = TypeVar("T")

@@ -20,13 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.standing_orders import OrderedPods
-from controller.proxy.catalog import Identified, Named, Topic, parse
+from controller.proxy.catalog import Identified, Named, ObjectCatalog, Topic, parse
 from controller.proxy.stream_limits import StreamLimits
-from controller.proxy.users import ANONYMOUS, Caller, bearer
+from controller.proxy.users import ANONYMOUS, Caller, User, bearer
 from controller.runtime.event import Occurrence
 from controller.runtime.setbacks import Failed
-from evaluator.http.messages import Code, RpcError, header, host_of
-from evaluator.wire.sync_messages import SELECTOR_HEADER, read_selector
+from evaluator.http.messages import Call, Code, MessageStream, RpcError, header, host_of
+from evaluator.wire.sync_messages import SELECTOR_HEADER, SyncMethod, read_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Iterable
@@ -34,12 +34,8 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.access import AccessReviews
-    from controller.proxy.catalog import ObjectCatalog
     from controller.proxy.orders import OrderObjects
-    from controller.proxy.users import User
-    from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import StreamHandler
-    from evaluator.wire.sync_messages import SyncMethod
 
 
 MOST_PLACES: Final = 1_000

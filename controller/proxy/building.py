@@ -37,7 +37,7 @@ from evaluator.flags.model import (
     SETS_KEY,
     ComposedPart,
 )
-from evaluator.flags.overrides import OVERRIDE_KEY, kept_anew
+from evaluator.flags.overrides import OVERRIDE_KEY, Kept, kept_anew
 from evaluator.flags.saved import parts_text
 from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from controller.api.meta import Resource
-    from evaluator.flags.overrides import Kept
 
 
 class HiddenFlag(NamedTuple):

@@ -20,7 +20,7 @@ from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import rollout_entries
 from controller.api.status import SUPERSEDED, TRUE
 from controller.delivery import standing_orders as orders
-from controller.delivery.claims import UNCHANGED, ClaimIndex, claim_of
+from controller.delivery.claims import UNCHANGED, ClaimChange, ClaimIndex, Place, claim_of
 from controller.delivery.rollouts import TARGETS_BY_SHARD
 from controller.delivery.standing_orders import OrderedPods
 from controller.runtime.cache import Cache
@@ -30,7 +30,6 @@ from evaluator.http.messages import Code, RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from controller.delivery.claims import ClaimChange, Place
     from evaluator.wire.servicer import Deliver, Make
 
 

@@ -14,24 +14,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.api.meta import about
+from controller.api.meta import Resource, about
 from controller.delivery.overrides import with_kept
 from controller.proxy.building import EncodedFlagSet, Undeliverable, build, compose
-from controller.proxy.catalog import decode_spec, spec_bytes
+from controller.proxy.catalog import ObjectCatalog, decode_spec, spec_bytes
 from controller.proxy.orders import PRECEDENCE, OrderedSet
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code
-from evaluator.wire.servicer import Missing
+from evaluator.wire.servicer import Deliver, Make, Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from controller.api.meta import Resource
     from controller.delivery.claims import Place
-    from controller.proxy.catalog import ObjectCatalog
     from controller.proxy.progress_objects import ProgressObjects
     from evaluator.flags.accept import Progress
-    from evaluator.wire.servicer import Deliver, Make
     from evaluator.wire.sync_messages import Payload
 
 

@@ -7,32 +7,31 @@ they are sent the others.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from controller.api.flagset import proven_writer
-from controller.delivery.claims import ClaimChange
+from controller.delivery.claims import ClaimChange, Place
 from controller.delivery.standing_orders import OrderedPods, set_title
-from controller.proxy.catalog import Identified, Named, parse
-from controller.proxy.contents import NOT_SYNCED, ComposedSets, SetComposition, SetPart
-from controller.proxy.orders import NOT_READY, OrderProblem, place_of, resolve
+from controller.proxy.catalog import Identified, Listeners, Named, ObjectCatalog, Topic, Topics, parse
+from controller.proxy.contents import NOT_SYNCED, ComposedSets, Contents, SetComposition, SetPart
+from controller.proxy.orders import (
+    NOT_READY,
+    OrderedSet,
+    OrderNotices,
+    OrderObjects,
+    OrderProblem,
+    place_of,
+    resolve,
+)
 from evaluator.flags.model import ComposedPart
-from evaluator.http.messages import Code
-from evaluator.wire.servicer import Missing
+from evaluator.http.messages import Call, Code
+from evaluator.wire.servicer import Deliver, Make, Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from controller.delivery.claims import Place
-    from controller.proxy.catalog import Listeners, ObjectCatalog, Topic, Topics
-    from controller.proxy.contents import Contents
-    from controller.proxy.orders import OrderedSet, OrderNotices, OrderObjects
-    from evaluator.http.messages import Call
-    from evaluator.wire.servicer import Deliver, Make
 
-
-_log = logging.getLogger(__name__)
 K = TypeVar("K")
 
 _NOT_SYNCED: Final = Missing(
@@ -82,7 +81,7 @@ class OrderedTopics:
         """Find what is ordered for the topic now, and deliver that to its listeners or have it encoded."""
         state = self._states.setdefault(topic, _State())
         if not self._objects.synced:
-            _deliver(listeners, _NOT_SYNCED)
+            _deliver_missing(listeners, _NOT_SYNCED)
             return
         resolution = resolve(topic, self._objects, self._catalog)
         undeliverable = list(filter(None, map(self._undeliverable, resolution.sets)))
@@ -98,9 +97,11 @@ class OrderedTopics:
             self._deliver_newest(state.composition, listeners)
         elif problems:
             text = "; ".join(f"{problem.reason}: {problem.message}" for problem in problems)
-            _deliver(listeners, Missing(Code.FAILED_PRECONDITION, text[:500]))
+            _deliver_missing(listeners, Missing(Code.FAILED_PRECONDITION, text[:500]))
         else:
-            _deliver(listeners, Missing(Code.NOT_FOUND, f"{topic}: nothing is ordered", ends_streams=True))
+            _deliver_missing(
+                listeners, Missing(Code.NOT_FOUND, f"{topic}: nothing is ordered", ends_streams=True)
+            )
 
     def forget(self, topic: OrderedPods) -> None:
         """Drop a topic that has no subscribers any more."""
@@ -244,7 +245,7 @@ def _drop(topics: dict[K, set[OrderedPods]], key: K, topic: OrderedPods) -> bool
     return True
 
 
-def _deliver(listeners: Listeners, missing: Missing) -> None:
+def _deliver_missing(listeners: Listeners, missing: Missing) -> None:
     for _, deliver in listeners.all():
         deliver(missing)
 
@@ -422,8 +423,3 @@ class Deliveries:
         if content.is_known:
             for make, deliver in listeners.all():
                 deliver(self.contents.payload(content, make))
-
-
-def _deliver_missing(listeners: Listeners, missing: Missing) -> None:
-    for _, deliver in listeners.all():
-        deliver(missing)

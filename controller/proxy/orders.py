@@ -21,6 +21,9 @@ from controller.delivery.standing_orders import (
     RECORD,
     SPELLINGS,
     InvalidOrderError,
+    Order,
+    OrderedPods,
+    SetTitle,
     asks_for_order,
     order_of,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from controller.delivery.claims import Place
-    from controller.delivery.standing_orders import Order, OrderedPods, SetTitle
     from controller.proxy.catalog import ObjectCatalog
 
 

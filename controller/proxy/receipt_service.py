@@ -9,14 +9,14 @@ import orjson
 
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.delivery.standing_orders import OrderedPods, set_title
-from controller.proxy.authorizer import ENFORCE, OFF
-from controller.proxy.catalog import Named, parse
+from controller.proxy.authorizer import ENFORCE, OFF, Authorizer, OpenStream, ReaderViews
+from controller.proxy.catalog import Named, Topic, parse
 from controller.proxy.contents import SetPart
-from controller.proxy.deliveries import UnreviewedError
-from controller.proxy.members import moment
+from controller.proxy.deliveries import Deliveries, UnreviewedError
+from controller.proxy.members import Member, moment
 from controller.proxy.orders import place_of
-from controller.proxy.receipts import ExpectedDigest
-from evaluator.http.messages import JSON, Code, RpcError
+from controller.proxy.receipts import ExpectedDigest, MemberClaims, Receipts, Subscribers
+from evaluator.http.messages import JSON, Call, Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
     from controller.delivery.claims import Place
     from controller.proxy.access import AccessReviews
-    from controller.proxy.authorizer import Authorizer, OpenStream, ReaderViews
-    from controller.proxy.catalog import Topic
-    from controller.proxy.deliveries import Deliveries
-    from controller.proxy.members import Member
-    from controller.proxy.receipts import MemberClaims, Receipts, Subscribers
     from controller.proxy.users import Caller
-    from evaluator.http.messages import Call, Request, Response, Streamed
     from evaluator.http.offload import Offload
 
 

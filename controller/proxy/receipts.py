@@ -8,29 +8,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from controller.api.flagreceipt import MOST_HIDDEN
+from controller.api.flagreceipt import MOST_HIDDEN, FlagReceiptStatus
 from controller.delivery.standing_orders import PREFIX as ORDERS
 from controller.proxy.building import HiddenFlag
-from controller.proxy.members import MemberIdentity, MemberReport, Membership, receipt_status
+from controller.proxy.members import MemberIdentity, MemberKey, MemberReport, Membership, Pods, receipt_status
 from controller.proxy.stream_limits import require_quota
 from evaluator.flags.model import ComposedPart
 from evaluator.flags.saved import MOST_PARTS
-from evaluator.http.messages import Code, RpcError, header, host_of
+from evaluator.http.messages import Call, Code, RpcError, header, host_of
 from evaluator.http.routes import Routes
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, MemberText
-from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportRequest, ReportResponse
+from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, Member, ReportRequest, ReportResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from controller.api.flagreceipt import FlagReceiptStatus
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.contents import SetPart
-    from controller.proxy.members import MemberKey, Pods
     from controller.proxy.users import Caller
-    from evaluator.http.messages import Call
-    from evaluator.wire.delivery_pb2 import Member
 
 
 _TEXT: Final = 253

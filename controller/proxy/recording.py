@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagconfiguration import KIND as CONFIGURATION
 from controller.api.flagreceipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
-from controller.api.meta import API_VERSION
+from controller.api.meta import API_VERSION, Resource
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.receipts import Receipts
     from controller.runtime.cache import Applier

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.delivery.standing_orders import OrderedPods
-from controller.proxy.access import VERDICT_SECONDS
-from controller.proxy.authorizer import ENFORCE, Authorizer, Notices, ReaderViews
+from controller.proxy.access import VERDICT_SECONDS, AccessReviews
+from controller.proxy.authorizer import ENFORCE, Authorizer, Notices, OpenStream, ReaderViews
 from controller.proxy.catalog import ObjectCatalog, Topics
 from controller.proxy.contents import Contents
 from controller.proxy.deliveries import Deliveries, OrderedTopics
@@ -17,10 +17,10 @@ from controller.proxy.progress_objects import ProgressObjects
 from controller.proxy.receipt_service import ReceiptService, StreamObservers
 from controller.proxy.receipts import Receipts
 from controller.proxy.stream_limits import StreamLimits
-from controller.runtime.event import event_of
-from controller.runtime.limits import UNLIMITED
+from controller.runtime.event import EventSink, event_of
+from controller.runtime.limits import UNLIMITED, NamespaceLimits
 from controller.runtime.process import forever
-from evaluator.http.messages import Code
+from evaluator.http.messages import Call, Code, MessageStream
 from evaluator.http.routes import Routes, merge
 from evaluator.http.scheduler import FairQueue
 from evaluator.wire.hub import Hub
@@ -32,14 +32,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.delivery.claims import Place
-    from controller.proxy.access import AccessReviews
-    from controller.proxy.authorizer import OpenStream
     from controller.proxy.members import Pods
     from controller.proxy.recording import Recorder
-    from controller.runtime.event import EventSink
-    from controller.runtime.limits import NamespaceLimits
     from evaluator.http.listener import Listener
-    from evaluator.http.messages import Call, MessageStream
 
 
 ENFORCED_STREAM_SECONDS = 3600

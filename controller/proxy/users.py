@@ -9,12 +9,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from evaluator.http.messages import header
+from evaluator.http.messages import Call, header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from evaluator.http.messages import Call
 
 
 MOST_BYTES: Final = 16_384

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from controller.api.meta import precise_timestamp, timestamp
-from controller.api.rollout_status import Outcome
+from controller.api.rollout_status import CandidateStatus, Outcome
 from controller.rollouts.clocks import (
     moment_after,
     next_step,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagrollout import FlagRolloutSpec, HoldDeadline
-    from controller.api.rollout_status import CandidateStatus
     from controller.rollouts.observation import Tick
 
 

@@ -10,12 +10,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api.meta import precise_timestamp
-from controller.api.rollout_status import AbsentFlag, CandidateStatus, StoppedDefinition
+from controller.api.rollout_status import (
+    AbsentFlag,
+    CandidateStatus,
+    FlagRolloutStatus,
+    Outcome,
+    StoppedDefinition,
+)
 from controller.delivery.actions import Retry
 from controller.rollouts.advance import about_candidate, outcome_of
 from controller.rollouts.clocks import parse_time
 from controller.rollouts.gates import flags_text, name_of
-from controller.rollouts.observation import Commit
+from controller.rollouts.observation import Commit, Observation
 from controller.runtime.event import Occurrence
 from evaluator.flags.candidates import candidate_digest
 
@@ -24,8 +30,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagrollout import FlagRolloutSpec
-    from controller.api.rollout_status import FlagRolloutStatus, Outcome
-    from controller.rollouts.observation import Observation
 
 MOST: Final = 32
 """Most candidates of a status."""

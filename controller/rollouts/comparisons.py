@@ -13,7 +13,7 @@ from controller.api import flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.remote_provider import entries_in_force, provider_shards
-from controller.delivery.delivered import delivery_of
+from controller.delivery.delivered import Delivered, delivery_of
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.rollouts.candidates import kept_keys
 from controller.runtime.setbacks import Stalled, Waiting
@@ -29,10 +29,10 @@ from evaluator.flags.candidates import (
 )
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import RuleCopier
-from evaluator.flags.model import FlagSet, State
+from evaluator.flags.model import Flag, FlagSet, Json, State
 from evaluator.flags.overrides import is_invalid_audience
 from evaluator.flags.references import Expander, RuleTooLarge
-from evaluator.flags.rollouts import CohortReach, reach_of
+from evaluator.flags.rollouts import CohortReach, Rollout, reach_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,11 +41,8 @@ if TYPE_CHECKING:
     from controller.api.flagrollout import FlagRolloutSpec, Step
     from controller.api.meta import ObjectKey, Resource
     from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
-    from controller.delivery.delivered import Delivered
     from controller.runtime.cache import Cache
-    from evaluator.flags.model import Flag, Json
     from evaluator.flags.rollout_rules import Misfit
-    from evaluator.flags.rollouts import Rollout
 
 _SHARDS_DELAY = 5.0
 

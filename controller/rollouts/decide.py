@@ -28,6 +28,7 @@ from controller.rollouts.judgement import IN_STEP, Due, due
 from controller.rollouts.observation import (
     Asked,
     Decision,
+    Observation,
     Tick,
     candidates_to_retry,
     is_paused,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from controller.api.flagrollout import FlagRolloutSpec
     from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
-    from controller.rollouts.observation import Observation
 
 
 def seconds_to_next(spec: FlagRolloutSpec, status: CandidateStatus, now: datetime) -> float | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
 from controller.api.meta import timestamp
-from controller.api.rollout_status import PROMOTION
+from controller.api.rollout_status import PROMOTION, CandidatePhase, CandidateStatus, FlagRolloutStatus
 from controller.delivery.actions import Abort, Approve, ResumeCandidate
 from controller.delivery.state_words import HELD_WORDS, names_text
 from controller.rollouts.clocks import exposed_seconds, next_step, present_step, seconds_since
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from controller.api.flagrollout import FlagRolloutSpec, Freeze, Webhook, WebhookType, Window
-    from controller.api.rollout_status import CandidatePhase, CandidateStatus, FlagRolloutStatus
     from controller.rollouts.observation import Observation, Tick
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.meta import precise_timestamp
-from controller.api.rollout_status import Approval, CheckCounts
+from controller.api.rollout_status import Approval, CandidateStatus, CheckCounts, MetricStatus, Verdict
 from controller.rollouts.clocks import is_check_due
 from controller.rollouts.gates import (
     Gate,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.flagrollout import FlagRolloutSpec, Webhook, WebhookType
-    from controller.api.rollout_status import CandidateStatus, MetricStatus, Verdict
     from controller.rollouts.observation import Tick
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import metrictemplate
 from controller.api.fields import InvalidSpecError, parse_spec
-from controller.api.flagrollout import MetricQuery
+from controller.api.flagrollout import Metric, MetricQuery
 from controller.api.meta import ObjectKey, timestamp
 from controller.api.metrictemplate import MetricTemplateSpec
 from controller.api.parsing import names_in
 from controller.api.rollout_status import MetricStatus
-from controller.rollouts.metric_servers import Question, read_value
+from controller.rollouts.metric_servers import AllowedServers, Question, read_value
 from controller.rollouts.metric_values import NoValueError, UnusableError, write_query
 from controller.rollouts.verdicts import judge_guardrail, judge_ratio, judge_threshold, threshold_of, too_few
 from controller.runtime.plain_text import one_line
@@ -24,8 +24,6 @@ from controller.runtime.plain_text import one_line
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from controller.api.flagrollout import Metric
-    from controller.rollouts.metric_servers import AllowedServers
     from controller.rollouts.rollout_ports import MeasuredStep
     from controller.runtime.cache import Cache
 

@@ -20,8 +20,8 @@ from controller.rollouts.metric_values import (
     prometheus_value,
     request_of,
 )
-from controller.rollouts.rollout_ports import HookAnswer
-from controller.runtime.http_client import RequestError, Route, read_all
+from controller.rollouts.rollout_ports import HookAnswer, HookCall
+from controller.runtime.http_client import HttpClient, RequestError, Route, read_all
 from controller.runtime.secret_texts import SecretTexts, Tls
 from controller.runtime.setbacks import Failed, Setback
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from controller.api.fields import LocalReference
     from controller.api.flagrollout import Webhook
     from controller.api.metrictemplate import MetricProvider
-    from controller.rollouts.rollout_ports import HookCall
-    from controller.runtime.http_client import HttpClient
 
     ReadSecret = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, None if there is none; raises Setback."""

@@ -6,9 +6,18 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.api.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RESUME, RETRY, names_candidate
-from controller.api.meta import NOTHING
-from controller.delivery.actions import in_cluster
+from controller.api.flagrollout import (
+    ABORT,
+    APPROVE,
+    PAUSE,
+    PROMOTE,
+    RESUME,
+    RETRY,
+    FlagRolloutSpec,
+    names_candidate,
+)
+from controller.api.meta import NOTHING, ObjectKey
+from controller.delivery.actions import Action, in_cluster
 from controller.delivery.digests import short_apart
 from controller.delivery.state_words import names_text
 from controller.runtime.event import Occurrence
@@ -18,8 +27,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Literal
 
-    from controller.api.flagrollout import FlagRolloutSpec
-    from controller.api.meta import ObjectKey
     from controller.api.rollout_status import (
         CandidateStatus,
         FlagRolloutStatus,
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
         PromotedRevision,
         StepServed,
     )
-    from controller.delivery.actions import Action
     from controller.rollouts.rollout_ports import HookAnswer
 
 

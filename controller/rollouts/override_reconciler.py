@@ -17,6 +17,7 @@ from controller.api.flagoverride import (
     TOO_MANY,
     FlagOverrideSpec,
     FlagOverrideStatus,
+    KeptDefinition,
 )
 from controller.api.status import READY, short
 from controller.delivery.delivered import delivery_of
@@ -45,18 +46,15 @@ from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
-from evaluator.flags.accept import effective
-from evaluator.flags.overrides import MOST_LAYERS, kept_of, latest_of_each, layers_of, misfit
+from evaluator.flags.accept import Progress, effective
+from evaluator.flags.overrides import MOST_LAYERS, Override, kept_of, latest_of_each, layers_of, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from controller.api.flagoverride import KeptDefinition
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Cache
-    from evaluator.flags.accept import Progress
-    from evaluator.flags.overrides import Override
 
 _UNREADABLE_DELAY: Final = 5.0
 """Seconds until an object whose flags cannot be read is looked at again."""

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.rollout_status import PromotedRevision, StepServed
+from controller.api.rollout_status import (
+    CandidateStatus,
+    FlagRolloutStatus,
+    PromotedRevision,
+    ServedRollout,
+    StepServed,
+)
 from controller.delivery.state_words import count_text
 from controller.rollouts.decide import attention_of
 from controller.rollouts.gates import held_text, name_of
@@ -17,17 +23,14 @@ from controller.rollouts.judgement import IN_STEP
 from controller.rollouts.observation import Commit, Misfit, Observation
 from controller.rollouts.promoted_shards import shard_name
 from controller.runtime.result import Done
-from controller.runtime.setbacks import Stalled, Waiting
-from evaluator.flags.model import ABSENT, AUTHOR_KEY, BUCKETING_KEY, REVISION_KEY
+from controller.runtime.setbacks import Setback, Stalled, Waiting
+from evaluator.flags.model import ABSENT, AUTHOR_KEY, BUCKETING_KEY, REVISION_KEY, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, ServedRollout
     from controller.delivery.actions import Action
     from controller.rollouts.comparisons import Comparison, Subject
-    from controller.runtime.setbacks import Setback
-    from evaluator.flags.model import Scalar
     from evaluator.flags.overrides import Override
     from evaluator.flags.rollout_rules import Misfit as MisfitReason
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from controller.api.meta import timestamp
+from controller.api.meta import Resource, timestamp
 from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
 from controller.delivery.changed_flags import Movement, answers, movement
 from controller.delivery.rollouts import change_text, generation_of
@@ -20,19 +20,16 @@ from controller.rollouts.observation import is_paused
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import candidate_digest, capture, changed_flags, matches, misfits
 from evaluator.flags.diff import diff
-from evaluator.flags.model import State
+from evaluator.flags.model import FlagSet, Json, State
 from evaluator.flags.rollout_rules import Cohort
 from evaluator.flags.rollouts import Exposure, Rollout
-from evaluator.resolving.resolve import compile_flag_set
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.flagrollout import FlagRolloutSpec, Step
-    from controller.api.meta import Resource
-    from evaluator.flags.model import FlagSet, Json
-    from evaluator.resolving.resolve import CompiledFlagSet
 
 
 def notes_of(

@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagrollout import FlagRolloutSpec
-from controller.api.rollout_status import FlagRolloutStatus
+from controller.api.flagrollout import FlagRolloutSpec, Webhook
+from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, MetricStatus
 from controller.api.status import Status
-from controller.delivery.actions import in_cluster
+from controller.delivery.actions import Action, in_cluster
 from controller.delivery.object_bounds import ROLLOUTS, TOO_MANY_ROLLOUTS
 from controller.delivery.overrides import seconds_to_next_end, set_name, target_of
 from controller.delivery.rollouts import PromotedSets, progress_of, rollouts_for, rollouts_naming
 from controller.rollouts.clocks import parse_time, present_step
-from controller.rollouts.comparisons import Comparisons, Subject
+from controller.rollouts.comparisons import Comparison, Comparisons, Subject
 from controller.rollouts.decide import decide, due_of, suspend
 from controller.rollouts.promoted_shards import PromotedShards
 from controller.rollouts.rollout_observation import observation_of, outcome_of
-from controller.rollouts.rollout_ports import HookAnswer, HookCall, MeasuredStep
+from controller.rollouts.rollout_ports import HookAnswer, HookCall, Hooks, MeasuredStep, StepChecks
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.candidates import matches
@@ -31,14 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from controller.api.flagrollout import Webhook
     from controller.api.meta import ObjectKey, Resource
-    from controller.api.rollout_status import CandidateStatus, MetricStatus
-    from controller.delivery.actions import Action
-    from controller.rollouts.comparisons import Comparison
     from controller.rollouts.judgement import Due
     from controller.rollouts.observation import Observation
-    from controller.rollouts.rollout_ports import Hooks, StepChecks
     from controller.runtime.cache import Applier, Cache
     from evaluator.flags.accept import Progress
 

@@ -10,7 +10,7 @@ from controller.api import featureflagconfiguration, flagoverride, flagreceipt, 
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.flagset import proven_writer
 from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import rollout_entries
 from controller.delivery.object_bounds import ROLLOUTS as BOUND
@@ -28,14 +28,11 @@ from controller.delivery.overrides import (
     targets_of,
 )
 from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_FLAG_SET, order_of, rollouts_naming
-from controller.runtime.cache import Index
+from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
 
 
 def _rollout_keys(shard: Resource) -> Iterator[str]:

@@ -8,14 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.kinds import status_of
-from controller.api.meta import GROUP, NOTHING
+from controller.api.meta import GROUP, NOTHING, ObjectKey, Resource
 from controller.runtime.plain_text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
 
 _METADATA: Final = 4_000
 """Most characters of an Event's metadata."""

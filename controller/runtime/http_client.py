@@ -30,16 +30,16 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from cachetools import LRUCache
 from yarl import URL
 
-from controller.runtime.hosts import resolve
+from controller.runtime.hosts import Hosts, resolve
 from controller.runtime.plain_text import one_line
-from controller.runtime.secret_texts import Tls, read_private_key
+from controller.runtime.private_keys import read_private_key
+from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled
 from controller.runtime.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Places
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from controller.api.kinds import read_spec
-from controller.api.meta import REQUESTED_AT, about
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource, about
 from controller.api.status import Status
-from controller.runtime.event import EventType
-from controller.runtime.queue import RetryLater
+from controller.runtime.event import EventSink, EventType
+from controller.runtime.queue import KeyedQueue, RetryLater
 from controller.runtime.result import Result, Settled, progressing_status, settle
 from controller.runtime.setbacks import Failed, Setback, Stalled
 
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Cache
-    from controller.runtime.event import EventSink
-    from controller.runtime.queue import KeyedQueue
 
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.runtime.setbacks import Failed, Setback
-from evaluator.http.messages import Response, Streamed
+from evaluator.http.messages import Headers, Request, Response, Streamed
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from evaluator.http.messages import Headers, Request
     from evaluator.http.offload import Offload
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from controller.api.kinds import status_of
-from controller.runtime.cache import Cache, Index
+from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.setbacks import Stalled
 from controller.runtime.watches import Watch
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.api.meta import ObjectKey, Resource
-    from controller.runtime.cache import Change
 
 REASON: Final = "QuotaExceeded"
 

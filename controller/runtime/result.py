@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from controller.api.fields import Model, parse_spec
-from controller.api.meta import REQUESTED_AT, timestamp
+from controller.api.meta import REQUESTED_AT, Resource, timestamp
 from controller.api.status import (
     FALSE,
     READY,
@@ -22,16 +22,13 @@ from controller.api.status import (
     condition_json,
     short,
 )
-from controller.runtime.event import Occurrence, event_of
+from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.plain_text import clean
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting, stall_on_invalid_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
-
-    from controller.api.meta import Resource
-    from controller.runtime.event import Event
 
 
 M = TypeVar("M", bound=Model)

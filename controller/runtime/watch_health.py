@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.meta import about
-from controller.runtime.cache import take
+from controller.runtime.cache import Cache, take
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from controller.api.kinds import ResourceType
-    from controller.runtime.cache import Cache
 
 
 STALE_SECONDS: Final = 120.0

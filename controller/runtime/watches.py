@@ -7,13 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.api.meta import REQUESTS, ObjectKey
+from controller.api.meta import REQUESTS, ObjectKey, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import Resource
     from controller.runtime.cache import Cache, Change, Index
     from controller.runtime.loop import Loop
 

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from controller.api.meta import VERIFIED_BY
+from controller.api.meta import VERIFIED_BY, ObjectKey
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey
     from controller.api.source_spec import VerifySpec
     from controller.sources.freshness import Freshness
 

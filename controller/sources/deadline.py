@@ -7,14 +7,13 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.runtime.helpers import HelperLostError, LimitExceededError
+from controller.runtime.helpers import HelperLostError, Helpers, LimitExceededError
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.runtime.helper import TaskLimits
-    from controller.runtime.helpers import Helpers
     from controller.runtime.limits import Places
 
 

@@ -18,8 +18,8 @@ from yarl import URL
 
 from controller.api.fields import LocalReference
 from controller.api.remote_provider import FIELD
-from controller.delivery.delivered import INVALID, RemoteAnswer
-from controller.runtime.hosts import resolve
+from controller.delivery.delivered import INVALID, RemoteAnswer, RemoteRequest
+from controller.runtime.hosts import Hosts, resolve
 from controller.runtime.http_client import Cause, HttpClient, RequestError, Route, read_all
 from controller.runtime.plain_text import one_line
 from controller.runtime.secret_texts import Tls
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     import grpc.aio
 
     from controller.api.meta import ObjectKey
-    from controller.delivery.delivered import RemoteRequest
-    from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Places
     from controller.sources.secrets import Secrets
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from controller.api.meta import REQUESTED_AT
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.api.status import Status
-
-if TYPE_CHECKING:
-    from controller.api.meta import ObjectKey, Resource
 
 SHARED: Final = timedelta(seconds=1)
 """Seconds by which a shared answer may be old for a scheduled reconcile."""

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.addresses import Location, parse_location
 from controller.runtime.setbacks import Failed, Stalled, stall_on_invalid_text, with_advice
-from controller.sources.backend import NOTHING_ACCEPTED, AcceptedRevision, TreeLimits, poll_ticks
+from controller.sources.backend import (
+    NOTHING_ACCEPTED,
+    AcceptedRevision,
+    Fetched,
+    LineAuthor,
+    Revision,
+    TreeLimits,
+    poll_ticks,
+)
 from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
-from controller.sources.git_commits import Checkout, CommitReader
+from controller.sources.git_commits import Checkout, CommitReader, SignaturePolicy
 from controller.sources.git_credentials import Credentials, credentials_in
 from controller.sources.git_program import BrokenMirrorError, GitProgram
 from controller.sources.git_references import (
@@ -35,9 +43,9 @@ from controller.sources.git_repository import (
     report_damage,
     uncommitted_files,
 )
-from controller.sources.mirror import Mirror, MirrorQuota
+from controller.sources.mirror import Mirror, MirrorQuota, SourceShare
 from controller.sources.submodules import FILE as SUBMODULES_FILE
-from controller.sources.submodules import SubmoduleReader
+from controller.sources.submodules import SubmoduleLimits, SubmoduleReader
 from evaluator.sync.watch import FolderWatch
 
 if TYPE_CHECKING:
@@ -45,10 +53,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.hosts import Hosts
-    from controller.sources.backend import Fetched, LineAuthor, Revision
-    from controller.sources.git_commits import SignaturePolicy
-    from controller.sources.mirror import SourceShare
-    from controller.sources.submodules import SubmoduleLimits
 
 
 TIMEOUT: Final = 60.0

@@ -21,6 +21,7 @@ from controller.sources.backend import (
     AcceptedRevision,
     Fetched,
     Revision,
+    Signer,
     TreeLimits,
     Unverified,
     with_signer,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from controller.sources.backend import Signer
     from controller.sources.deadline import LimitedTasks, ThreadTasks
 
 

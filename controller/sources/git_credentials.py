@@ -10,19 +10,15 @@ import binascii
 import hashlib
 from base64 import b64encode
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 import re2
 
-from controller.api.addresses import BROKEN, Transport
+from controller.api.addresses import BROKEN, Location, Transport
 from controller.runtime.plain_text import one_line, redact
 from controller.runtime.secret_texts import SecretTexts, Tls, pem_blocks, proxy_url
 from controller.runtime.setbacks import FULL, Stalled
-
-if TYPE_CHECKING:
-    from controller.api.addresses import Location
-
 
 _PROXIES: Final = ("http", "https", "socks5")
 _OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"

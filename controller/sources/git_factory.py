@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api.addresses import Transport, parse_location
+from controller.api.addresses import Location, Transport, parse_location
 from controller.api.fields import require
-from controller.api.source_spec import DEFAULT_BRANCH
+from controller.api.source_spec import DEFAULT_BRANCH, GitSpec, VerifyRule
 from controller.runtime.helper import TaskLimits
 from controller.runtime.helpers import Helpers
-from controller.runtime.limits import UNLIMITED, Places
+from controller.runtime.limits import UNLIMITED, NamespaceLimits, Places
 from controller.runtime.secret_texts import UNBOUND
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
 from controller.runtime.temporary import sweep_temporary
@@ -19,7 +19,7 @@ from controller.sources.commit_verification import Group, SignerRule
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.git_backend import GitBackend
 from controller.sources.git_commits import SignaturePolicy
-from controller.sources.git_credentials import credentials_from, with_proxy
+from controller.sources.git_credentials import Credentials, credentials_from, with_proxy
 from controller.sources.git_program import LsRemoteCache
 from controller.sources.git_references import Reference
 from controller.sources.mirror import MirrorsInUse, SourceShare
@@ -32,13 +32,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.addresses import Location
     from controller.api.meta import ObjectKey
-    from controller.api.source_spec import GitSpec, VerifyRule
     from controller.runtime.hosts import Hosts
-    from controller.runtime.limits import NamespaceLimits
     from controller.sources.backend import FetchRequest
-    from controller.sources.git_credentials import Credentials
     from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16

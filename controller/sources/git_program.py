@@ -19,9 +19,9 @@ from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.runtime.temporary import TemporaryFolder
 from controller.sources.backend import LineAuthor, Revision
-from controller.sources.freshness import SHARED
-from controller.sources.git_credentials import LIMIT, explain, is_damage, limit_of, reason_of
-from controller.sources.git_references import parse
+from controller.sources.freshness import SHARED, Freshness
+from controller.sources.git_credentials import LIMIT, Credentials, explain, is_damage, limit_of, reason_of
+from controller.sources.git_references import References, parse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Places
     from controller.sources.deadline import Deadline
-    from controller.sources.freshness import Freshness
-    from controller.sources.git_credentials import Credentials
-    from controller.sources.git_references import References
 
 
 # Asked by git for one origin only, so a redirect to another host is given nothing; the secret stays in the

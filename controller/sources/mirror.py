@@ -20,9 +20,9 @@ import pygit2
 from controller.api.references import HEADS, TAGS
 from controller.runtime.quotas import over
 from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.backend import Unverified
+from controller.sources.backend import Fetched, FetchRequest, Revision, TreeLimits, Unverified
 from controller.sources.git_credentials import LIMIT, UNADVERTISED
-from controller.sources.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git_program import BrokenMirrorError, GitProgram, LsRemoteCache
 from controller.sources.git_repository import KEPT, DamagedRepositoryError, open_mirror, report_damage
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.meta import ObjectKey
-    from controller.sources.backend import Fetched, FetchRequest, Revision, TreeLimits
     from controller.sources.git_commits import Checkout, CommitReader
-    from controller.sources.git_program import LsRemoteCache
     from controller.sources.git_references import Reference, References
 
 

@@ -9,10 +9,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.addresses import DEFAULT_TAG, parse_address
+from controller.api.addresses import DEFAULT_TAG, ArtifactAddress, parse_address
 from controller.api.meta import AUTHOR
 from controller.api.parsing import compile_pattern
-from controller.api.source_spec import OciSpec
+from controller.api.source_spec import LayerSelector, OciReference, OciSpec, VerifySpec
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.helpers import Helpers
 from controller.runtime.http_client import Route
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     import contextlib
     from pathlib import Path
 
-    from controller.api.addresses import ArtifactAddress
-    from controller.api.source_spec import LayerSelector, OciReference, VerifySpec
     from controller.runtime.hosts import Hosts
     from controller.sources.secrets import ReadSecret
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cachetools import TLRUCache
 from yarl import URL
 
-from controller.api.addresses import DIGEST, TAG
+from controller.api.addresses import DIGEST, TAG, ArtifactAddress
 from controller.runtime.http_client import DIRECT, Cause, HttpClient, RequestError, Route, read_all
 from controller.runtime.plain_text import json_object
 from controller.runtime.secret_texts import UNBOUND, Binding, Tls
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from controller.api.addresses import ArtifactAddress
     from controller.runtime.hosts import Hosts
 
 

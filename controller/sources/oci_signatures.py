@@ -16,6 +16,7 @@ from controller.sources.cosign import (
     BUNDLE,
     PAYLOAD,
     SIGNATURE,
+    CosignKey,
     InvalidRootError,
     SignerIdentity,
     verify_bundle,
@@ -23,14 +24,12 @@ from controller.sources.cosign import (
     verify_payload,
 )
 from controller.sources.oci_manifest import ImageLayer, layers_of
-from controller.sources.oci_registry import NotFound
+from controller.sources.oci_registry import NotFound, Registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.runtime.limits import Places
-    from controller.sources.cosign import CosignKey
-    from controller.sources.oci_registry import Registry
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20

@@ -18,8 +18,8 @@ from controller.runtime.cache import Applier, Cache, at_version
 from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import FULL, Failed, Setback, Stalled
-from controller.sources.backend import FetchRequest
-from controller.sources.freshness import Freshness, PollSchedule
+from controller.sources.backend import BackendFactory, FetchRequest
+from controller.sources.freshness import Freshness, PendingPushes, PollSchedule
 from controller.sources.include import copy_included, find_included
 from controller.sources.source_files import (
     IgnoredFiles,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.artifacts.storage import Storages
-    from controller.sources.backend import BackendFactory
-    from controller.sources.freshness import PendingPushes
 
 
 EXPORTED: Final = "ExternalArtifact"

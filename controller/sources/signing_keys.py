@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.limited_child import NOT_FOUND, ChildResult, ProcessLimits, run_blocking
 from controller.runtime.plain_text import one_line
-from controller.runtime.secret_texts import pem_blocks
+from controller.runtime.secret_texts import SecretTexts, pem_blocks
 from controller.runtime.temporary import TemporaryFolder
 from controller.sources.backend import NotBelievedError, NotJudgedError, Signer, fingerprint
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
-
-    from controller.runtime.secret_texts import SecretTexts
 
 
 TYPES: Final = (

@@ -12,6 +12,7 @@ from controller.api.meta import (
     ACCEPT_REVISION,
     SIGNED_AT,
     VERIFIED_BY,
+    Resource,
     lets_through,
     precise_timestamp,
     timestamp,
@@ -21,16 +22,13 @@ from controller.runtime.event import Occurrence
 from controller.runtime.plain_text import one_line
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Waiting
-from controller.sources.backend import AcceptedRevision, Unverified
-from controller.sources.include import include_health
+from controller.sources.backend import AcceptedRevision, Fetched, Revision, SourceBackend, Unverified
+from controller.sources.include import Included, include_health
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.meta import Resource
     from controller.artifacts.storage import Artifact, Storage
-    from controller.sources.backend import Fetched, Revision, SourceBackend
-    from controller.sources.include import Included
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"

@@ -9,13 +9,13 @@ from posixpath import join, normpath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api.addresses import parse_location
+from controller.api.addresses import Location, parse_location
 from controller.api.parsing import InvalidTextError
 from controller.runtime.limited_child import ProcessLimits, run
 from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import Fetched, Revision, TreeLimits
-from controller.sources.git_commits import Checkout, skipped_submodule
+from controller.sources.git_commits import Checkout, CommitReader, skipped_submodule
 from controller.sources.git_credentials import LIMIT
 from controller.sources.git_program import environment
 from controller.sources.git_references import Reference
@@ -23,8 +23,6 @@ from controller.sources.git_references import Reference
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.addresses import Location
-    from controller.sources.git_commits import CommitReader
     from controller.sources.mirror import Mirror, SourceShare
 
 FILE: Final = ".gitmodules"

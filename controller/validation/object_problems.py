@@ -19,7 +19,7 @@ from controller.api.expression_syntax import ExpressionError
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import InvalidSpecError, read
-from controller.api.kinds import WATCHED
+from controller.api.kinds import WATCHED, ResourceType
 from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.api.parsing import compile_pattern
 from controller.configurations.validation import judge
@@ -35,7 +35,6 @@ from evaluator.flags.text import json_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
 
-    from controller.api.kinds import ResourceType
     from evaluator.flags.model import Path as FieldPath
 
 

@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import RuleCopier
 from evaluator.flags.layer import EVALUATORS
-from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
-from evaluator.flags.overrides import override_flags
-from evaluator.flags.problems import Severity
+from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY, Flag, FlagSet, Json
+from evaluator.flags.overrides import Override, override_flags
+from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.references import measure
-from evaluator.flags.rollouts import metadata_in_rollouts, with_rollouts
+from evaluator.flags.rollouts import Rollout, metadata_in_rollouts, with_rollouts
 from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from evaluator.flags.merge import Parsed
-    from evaluator.flags.model import Flag, FlagSet, Json
-    from evaluator.flags.overrides import Override
-    from evaluator.flags.problems import Problem
-    from evaluator.flags.rollouts import Rollout
 
 
 _EVALUATOR: Final = re.compile(re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$-]+|\["(?:[^"\\]|\\.)*"\])')

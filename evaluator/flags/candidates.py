@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import ChangedPart, RuleCopier, diff
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, FlagSet, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Flag, FlagSet, Json, State
 from evaluator.flags.overrides import is_invalid_audience
 from evaluator.flags.references import Expander, RuleTooLarge, measure
 from evaluator.flags.rollout_rules import (
     WHOLE,
     Cohort,
+    Misfit,
     TwoDefinitions,
     cohort_condition,
     draws_otherwise,
@@ -26,8 +27,6 @@ from evaluator.flags.rollout_rules import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from evaluator.flags.model import Flag, Json
-    from evaluator.flags.rollout_rules import Misfit
 
 _DIGITS: Final = 16
 

@@ -15,13 +15,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import ABSENT, PROVENANCE_KEYS
+from evaluator.flags.model import ABSENT, PROVENANCE_KEYS, Flag, FlagSet, Json, Scalar
 from evaluator.flags.text import normal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.flags.model import Flag, FlagSet, Json, Scalar
 
 # Not orjson: its spelling of floats differs between releases, and a digest must outlive them.
 _text: Final = json.JSONEncoder(

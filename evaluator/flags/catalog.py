@@ -14,14 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest as digest_of
-from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Flag, FlagSet
+from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Flag, FlagSet, Scalar
 from evaluator.flags.overrides import OVERRIDE_KEY
 from evaluator.flags.references import Expander, RuleTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.flags.model import Scalar
 
 FLAG_SET_ID: Final = "flagSetId"
 TOO_LARGE: Final = "rule-too-large"

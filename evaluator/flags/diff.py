@@ -11,14 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from evaluator.flags.canonical import content_metadata
-from evaluator.flags.model import ABSENT, HELD_FROM_KEY
+from evaluator.flags.model import ABSENT, HELD_FROM_KEY, Flag, FlagSet, Json
 from evaluator.flags.references import Expander, RuleTooLarge, measure
 from evaluator.flags.text import normal_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from evaluator.flags.model import Flag, FlagSet, Json
 
 
 class ChangedPart(StrEnum):

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.json_text import read_json
 from evaluator.flags.model import ABSENT
-from evaluator.flags.problems import EMPTY_DOCUMENT, Document, Finding, Severity, UnreadableError
+from evaluator.flags.problems import EMPTY_DOCUMENT, Document, Finding, Part, Severity, UnreadableError
 from evaluator.flags.text import DEFAULT, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from evaluator.flags.problems import Part
 
 
 SEVERAL: Final = "a second YAML document starts here; only manifests may share a file, so split it"

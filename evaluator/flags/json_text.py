@@ -12,13 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.problems import Finding, Part, Severity, UnreadableError
-from evaluator.flags.text import Lines, quote, read_integer, read_number
+from evaluator.flags.text import Bounds, Lines, quote, read_integer, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from evaluator.flags.model import Json, Path
-    from evaluator.flags.text import Bounds
 
 # Possessive, and also ended by the text's end, so that an unclosed string costs one pass, not one per quote.
 _STRING: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from evaluator.flags.diff import same
 from evaluator.flags.document import SEVERAL, read_documents, without_value
 from evaluator.flags.known_operators import shorten
-from evaluator.flags.model import ABSENT, EMPTY
+from evaluator.flags.model import ABSENT, EMPTY, Json, Path
 from evaluator.flags.problems import Document, Finding, Piece, Severity
 from evaluator.flags.suggestions import Suggestions, Words, unknown_name
 from evaluator.flags.text import DEFAULT, Bounds, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from evaluator.flags.model import Json, Path
 
 
 FIELDS: Final = ("state", "variants", "defaultVariant", "targeting", "metadata")

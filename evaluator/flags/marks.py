@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from evaluator.flags.model import ABSENT
+from evaluator.flags.model import ABSENT, Flag, Json, Path, Scalar
 from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY, layers_of
 from evaluator.flags.rollout_rules import condition_of
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY, ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from evaluator.flags.model import Flag, Json, Path, Scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import shorten
-from evaluator.flags.layer import Assembled, read_layer, removes_nothing
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, FlagSet
+from evaluator.flags.layer import Assembled, Layer, read_layer, removes_nothing
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, Json, Scalar
 from evaluator.flags.outcomes import OutcomeReader, check_reach
-from evaluator.flags.problems import Finding, Problem, Severity, problem_of, problems_of
+from evaluator.flags.problems import Finding, Piece, Problem, Severity, problem_of, problems_of
 from evaluator.flags.references import Expander, check_cycles
 from evaluator.flags.rules import NUMERIC_SEED, check_rule
 from evaluator.flags.shapes import UNKNOWN_FIELD, check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.suggestions import Suggestions
-from evaluator.flags.text import DEFAULT, quote
+from evaluator.flags.text import DEFAULT, Bounds, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from evaluator.flags.layer import Layer
-    from evaluator.flags.model import Flag, Json, Scalar
-    from evaluator.flags.problems import Piece
-    from evaluator.flags.text import Bounds
 
 
 _NEED_ALL: Final = frozenset({

@@ -25,6 +25,7 @@ from evaluator.flags.model import (
     Flag,
     FlagSet,
     Json,
+    Scalar,
     State,
 )
 from evaluator.flags.outcomes import OutcomeReader, variant_named
@@ -33,8 +34,6 @@ from evaluator.flags.rules import check_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from evaluator.flags.model import Scalar
 
 
 def rest_of(beneath: Flag) -> list[Json]:

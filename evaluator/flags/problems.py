@@ -8,14 +8,12 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from evaluator.flags.model import ABSENT
-from evaluator.flags.text import Lines, json_path, visible
+from evaluator.flags.model import ABSENT, Absent, Json, Path
+from evaluator.flags.text import Bounds, Lines, json_path, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.flags.model import Absent, Json, Path
-    from evaluator.flags.text import Bounds
 
 _BY_PLACE: Final = attrgetter("file", "line", "column", "severity", "code", "message")
 

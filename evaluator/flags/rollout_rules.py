@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.diff import RuleCopier, same
 from evaluator.flags.known_operators import DEPTH, NODES
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, Json, State
 from evaluator.flags.outcomes import ESCAPED, OutcomeReader, variant_named
 from evaluator.flags.overrides import WRAPPED
 from evaluator.flags.references import Expander, RuleTooLarge
@@ -22,7 +22,6 @@ from evaluator.flags.references import Expander, RuleTooLarge
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.flags.model import Flag, FlagSet, Json
 
 WHOLE: Final = 10_000
 """The share of all users: shares are hundredths of a percent."""

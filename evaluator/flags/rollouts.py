@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.candidates import changed_flags, matches, misfits
 from evaluator.flags.diff import RuleCopier
-from evaluator.flags.model import BUCKETING_KEY, CONFIDENTIAL_KEY, Flag, FlagSet, State
+from evaluator.flags.model import (
+    BUCKETING_KEY,
+    CONFIDENTIAL_KEY,
+    Bucketing,
+    Flag,
+    FlagSet,
+    Json,
+    Scalar,
+    State,
+)
 from evaluator.flags.overrides import OVERRIDE_KEY, override_condition, without_override
-from evaluator.flags.rollout_rules import HAS_KEY, TwoDefinitions, cohort_condition, condition_of
+from evaluator.flags.rollout_rules import HAS_KEY, Cohort, TwoDefinitions, cohort_condition, condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from evaluator.flags.model import Bucketing, Json, Scalar
-    from evaluator.flags.rollout_rules import Cohort
 
 ROLLOUT_KEY: Final = "flagstaff.dev/rollout"
 """Metadata key of a flag whose new definition is not everybody's yet: the rollout's name."""

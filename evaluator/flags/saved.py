@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.canonical import canonical
 from evaluator.flags.known_operators import DEPTH
 from evaluator.flags.merge import parse
-from evaluator.flags.model import EMPTY, FLAG_SET_KEY, SETS_KEY, ComposedPart, FlagSet
+from evaluator.flags.model import EMPTY, FLAG_SET_KEY, SETS_KEY, ComposedPart, FlagSet, Json
 from evaluator.flags.text import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from evaluator.flags.model import Json
 
 
 MOST_PARTS: Final = 8

@@ -11,18 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.known_operators import shorten
-from evaluator.flags.layer import FIELDS, KNOWN
-from evaluator.flags.model import ABSENT, EMPTY, Flag, State
-from evaluator.flags.problems import Severity
+from evaluator.flags.layer import FIELDS, KNOWN, Assembled
+from evaluator.flags.model import ABSENT, EMPTY, Flag, Json, Scalar, State
+from evaluator.flags.problems import Piece, Severity
 from evaluator.flags.suggestions import Words, unknown_field, unknown_name, unknown_state
 from evaluator.flags.text import choices, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from evaluator.flags.layer import Assembled
-    from evaluator.flags.model import Json, Scalar
-    from evaluator.flags.problems import Piece
 
 UNKNOWN_FIELD: Final = "unknown-field"
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})

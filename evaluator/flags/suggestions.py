@@ -12,15 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import OPERATORS, REFERENCE, shorten
-from evaluator.flags.model import State
+from evaluator.flags.model import Json, State
 from evaluator.flags.problems import Severity
 from evaluator.flags.text import quote, visible
 from evaluator.flags.versions import COMPARISONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from evaluator.flags.model import Json
 
 
 _LONGEST_NAME: Final = 60

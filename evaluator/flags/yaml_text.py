@@ -15,11 +15,10 @@ import yaml
 
 from evaluator.flags.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
 from evaluator.flags.problems import EMPTY_DOCUMENT, Finding, Part, Severity, UnreadableError
-from evaluator.flags.text import Lines, normal_number, quote, read_number
+from evaluator.flags.text import Bounds, Lines, normal_number, quote, read_number
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json, Path
-    from evaluator.flags.text import Bounds
 
 
 TEMPLATE: Final = "{{"

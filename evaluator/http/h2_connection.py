@@ -22,12 +22,11 @@ from evaluator.http.h2_frames import (
     Setting,
 )
 from evaluator.http.h2_inbox import Control, Inbox
-from evaluator.http.h2_streams import CONNECTION_WINDOW, STREAM_WINDOW, FloodGuard, SendQueue, Streams
+from evaluator.http.h2_streams import CONNECTION_WINDOW, STREAM_WINDOW, FloodGuard, SendQueue, Stream, Streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from evaluator.http.h2_streams import Stream
     from evaluator.http.hpack import Block
     from evaluator.http.limits import Limits
 

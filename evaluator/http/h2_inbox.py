@@ -27,10 +27,9 @@ from evaluator.http.h2_frames import (
     StreamClosed,
     Writable,
 )
-from evaluator.http.h2_streams import SHORT
+from evaluator.http.h2_streams import SHORT, FloodGuard, SendQueue, Stream, Streams
 
 if TYPE_CHECKING:
-    from evaluator.http.h2_streams import FloodGuard, SendQueue, Stream, Streams
     from evaluator.http.hpack import Block
     from evaluator.http.limits import Limits
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.http.deferred import Deferred
+from evaluator.http.deferred import Deferred, Job, Result
 from evaluator.http.dispatch import check_headers, response_of, split_target
 from evaluator.http.grpc_framing import (
     GRPC,
@@ -21,7 +21,7 @@ from evaluator.http.grpc_framing import (
     trailers_only,
 )
 from evaluator.http.h2_connection import Http2Connection
-from evaluator.http.h2_frames import Http2ErrorCode
+from evaluator.http.h2_frames import Http2ErrorCode, RequestReceived
 from evaluator.http.hpack import (
     AUTHORITY,
     CONTENT_TYPE,
@@ -30,6 +30,7 @@ from evaluator.http.hpack import (
     METHOD,
     PATH,
     TIMEOUT,
+    Block,
     encode_block,
 )
 from evaluator.http.messages import (
@@ -52,9 +53,6 @@ from evaluator.http.stream import ServerStream, call_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.http.deferred import Job, Result
-    from evaluator.http.h2_frames import RequestReceived
-    from evaluator.http.hpack import Block
     from evaluator.http.routes import StreamHandler, UnaryHandler
 
 

@@ -27,10 +27,9 @@ from evaluator.http.h2_frames import (
     reset_frame,
     window_frame,
 )
-from evaluator.http.hpack import UNDECLARED
+from evaluator.http.hpack import UNDECLARED, Block
 
 if TYPE_CHECKING:
-    from evaluator.http.hpack import Block
     from evaluator.http.limits import Limits
 
 

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.deferred import Deferred
+from evaluator.http.deferred import Deferred, Job, Result
 from evaluator.http.dispatch import check_headers, response_of
 from evaluator.http.http1_reader import Phase, Reader, held_by
 from evaluator.http.messages import (
@@ -32,8 +32,6 @@ from evaluator.http.stream import ServerStream
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
-
-    from evaluator.http.deferred import Job, Result
 
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"

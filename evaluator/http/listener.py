@@ -17,7 +17,7 @@ from evaluator.http.http2_peer import Http2Peer
 from evaluator.http.limits import Limits
 from evaluator.http.peer import QUIET_SECONDS, Peer, Port
 from evaluator.http.scheduler import FairQueue
-from evaluator.http.sockets import MODE, UnixSocket, bind, duplicate, peer_name
+from evaluator.http.sockets import MODE, TlsFiles, UnixSocket, bind, duplicate, peer_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from evaluator.http.cors import Cors
     from evaluator.http.routes import Routes
-    from evaluator.http.sockets import TlsFiles
 
 SWEEP_SECONDS: Final = 1.0
 _BACKLOG: Final = 4096

@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.host.threads import FairThreads, work_for
-from evaluator.http.messages import Response, Streamed, host_of
+from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.messages import ByteStream, Headers, Request
 
 MOST_WAITING: Final = 16
 """Most answers that wait for a thread, half of them of one client; further requests get 503."""

@@ -9,12 +9,11 @@ from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from evaluator.http.deferred import Job, Jobs
+from evaluator.http.deferred import Deferred, Job, Jobs, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.deferred import Deferred, Result
     from evaluator.http.dispatch import Dispatch
     from evaluator.http.limits import Limits
     from evaluator.http.routes import Routes

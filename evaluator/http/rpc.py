@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
-from evaluator.http.deferred import Deferred
+from evaluator.http.deferred import Deferred, Result
 from evaluator.http.grpc_framing import (
     MESSAGE_CHARACTERS,
     envelope,
@@ -52,7 +52,6 @@ from evaluator.http.stream import call_error
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from evaluator.http.deferred import Result
     from evaluator.http.routes import Answer, Routes, StreamHandler, UnaryHandler
 
 

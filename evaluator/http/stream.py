@@ -6,12 +6,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from evaluator.http.messages import Code, RpcError
+from evaluator.http.messages import Code, Framing, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.http.messages import Framing
 
 log = logging.getLogger(__name__)
 

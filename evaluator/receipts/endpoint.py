@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.sync.grpc_source import Connector
 from evaluator.sync.schedule import DEFAULT_TIMING
-from evaluator.sync.source import SourceFault
+from evaluator.sync.source import Companion, SourceFault
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.source import Companion
 
 log = logging.getLogger(__name__)
 

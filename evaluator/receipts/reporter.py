@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from evaluator.flags.model import DIGEST_KEY, FLAG_SET_KEY
-from evaluator.wire.delivery import LEAVE, REPORT, AskFailed, NotOffered
+from evaluator.flags.model import DIGEST_KEY, FLAG_SET_KEY, FlagSet
+from evaluator.wire.delivery import LEAVE, REPORT, Ask, AskFailed, MemberText, NotOffered
 from evaluator.wire.delivery_pb2 import HiddenFlag, LeaveRequest, ReportRequest, ReportResponse, ServedSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evaluator.flags.catalog import Catalog
-    from evaluator.flags.model import FlagSet
     from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
     from evaluator.sync.lastgood import LastGoodWriter
-    from evaluator.wire.delivery import Ask, MemberText
 
 log = logging.getLogger(__name__)
 

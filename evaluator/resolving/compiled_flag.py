@@ -16,19 +16,16 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from evaluator.flags.model import ABSENT, Json, State
+from evaluator.flags.model import ABSENT, Bucketing, Flag, Json, Scalar, State
 from evaluator.flags.references import RuleTooLarge
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_CANDIDATE_KEY, Arm
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, coerce
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
-from evaluator.targeting.frame import fail_with
+from evaluator.targeting.frame import Evaluate, fail_with
 from evaluator.targeting.values import kind, texts_in, variant_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from evaluator.flags.model import Bucketing, Flag, Scalar
-    from evaluator.targeting.frame import Evaluate
 
 
 _NAMED: Final = 5

@@ -11,18 +11,15 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.marks import override_mark, own_rules, rollout_mark
-from evaluator.flags.model import ABSENT, EMPTY, Json, State
+from evaluator.flags.marks import OwnRule, override_mark, own_rules, rollout_mark
+from evaluator.flags.model import ABSENT, EMPTY, Flag, Json, State
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, Arm
-from evaluator.resolving.resolve import resolve
+from evaluator.resolving.resolve import CompiledFlagSet, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.flags.marks import OwnRule
-    from evaluator.flags.model import Flag
     from evaluator.resolving.resolution import FlagType, Resolution
-    from evaluator.resolving.resolve import CompiledFlagSet
     from evaluator.targeting import Path
 
 MOST_STEPS: Final = 1_000

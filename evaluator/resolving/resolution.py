@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import ABSENT, EMPTY, Json, Scalar
+from evaluator.flags.model import ABSENT, EMPTY, Absent, Flag, Json, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
-
-    from evaluator.flags.model import Absent, Flag
 
 
 class EvaluationReason(StrEnum):

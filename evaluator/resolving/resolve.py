@@ -9,18 +9,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import BUCKETING_KEY, Bucketing, Json, Scalar
+from evaluator.flags.model import BUCKETING_KEY, Bucketing, Flag, FlagSet, Json, Scalar
 from evaluator.flags.references import Expander
 from evaluator.flags.rollouts import ROLLOUT_KEY, arm_rule
 from evaluator.resolving.compiled_flag import CompiledFlag, RolloutFlag
 from evaluator.resolving.resolution import NOT_FOUND, ErrorCode, FlagType, Resolution
-from evaluator.targeting import STEPS, Frame, RuleError
+from evaluator.targeting import STEPS, Frame, RuleError, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evaluator.flags.model import Flag, FlagSet
-    from evaluator.targeting import Trace
 
 _GENERATIONS: Final = frozenset(Bucketing)
 

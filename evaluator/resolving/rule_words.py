@@ -13,14 +13,12 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.known_operators import REFERENCE
-from evaluator.flags.model import ABSENT
+from evaluator.flags.model import ABSENT, Json, Path
 from evaluator.targeting.fractional import read_buckets
 from evaluator.targeting.frame import is_static
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from evaluator.flags.model import Json, Path
 
 
 _MOST_PARTS: Final = 8

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from orjson import Fragment
 
-from evaluator.flags.model import EMPTY
+from evaluator.flags.model import EMPTY, Json
 from evaluator.flags.text import normal_number, with_numbers
-from evaluator.http.messages import header
+from evaluator.http.messages import Headers, header
 from evaluator.targeting.values import MOST_LEVELS, nests_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from evaluator.flags.model import Json
-    from evaluator.http.messages import Headers
 
 
 Context: TypeAlias = dict[str, Any]

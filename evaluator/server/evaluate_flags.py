@@ -10,23 +10,26 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from evaluator.flags.model import ABSENT
+from evaluator.flags.model import ABSENT, Flag
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.messages import JSON, Response, RpcError, header
-from evaluator.http.routes import Routes
-from evaluator.resolving.resolution import ErrorCode
+from evaluator.http.messages import JSON, Request, Response, RpcError, header
+from evaluator.http.routes import HttpHandler, Routes
+from evaluator.resolving.resolution import ErrorCode, Resolution
 from evaluator.server import sse
 from evaluator.server.context import MOST_VALUES, TOO_MANY, json_value, read_too_deep, too_many_in_json
-from evaluator.server.service import RETRY_SECONDS, NotReadyError, flags_per_step, is_large, selection
+from evaluator.server.service import (
+    RETRY_SECONDS,
+    EvaluationService,
+    NotReadyError,
+    Selection,
+    flags_per_step,
+    is_large,
+    selection,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from evaluator.flags.model import Flag
-    from evaluator.http.messages import Request
-    from evaluator.http.routes import HttpHandler
-    from evaluator.resolving.resolution import Resolution
-    from evaluator.server.service import EvaluationService, Selection
     from evaluator.server.sse import ChangeStreams
     from evaluator.store.snapshot import Snapshot
 

@@ -11,21 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from evaluator.flags.model import ABSENT
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.messages import Code, RpcError
-from evaluator.http.routes import Routes
-from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
+from evaluator.http.messages import Call, Code, RpcError
+from evaluator.http.routes import Routes, UnaryHandler
+from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, flag_type
 from evaluator.server import protobuf
 from evaluator.server.event_stream import EventStreams
-from evaluator.server.service import flags_per_step, is_large, selection
+from evaluator.server.service import EvaluationService, flags_per_step, is_large, selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from evaluator.http.messages import Call
-    from evaluator.http.routes import UnaryHandler
-    from evaluator.resolving.resolution import Resolution
     from evaluator.server.context import Context
-    from evaluator.server.service import EvaluationService
     from evaluator.store.snapshot import Snapshot
 
 METHODS: Final = {

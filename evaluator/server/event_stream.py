@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
-from evaluator.http.messages import Code, RpcError
+from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.server.notifier import FairNotifier
 from evaluator.server.protobuf import encode_event
-from evaluator.server.service import selection
-from evaluator.store.store import free_one_by_one, run_in_thread
-from evaluator.wire.hub import Countdown
+from evaluator.server.service import Selection, selection
+from evaluator.store.store import Store, free_one_by_one, run_in_thread
+from evaluator.wire.hub import Countdown, Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.http.messages import Call, MessageStream
     from evaluator.http.scheduler import FairQueue
-    from evaluator.server.service import Selection
     from evaluator.store.snapshot import Snapshot
-    from evaluator.store.store import Store
-    from evaluator.wire.hub import Timers
 
 KEEP_ALIVE_SECONDS: Final = 20.0
 """Seconds without a message after which a keep-alive is sent; flagd's."""

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import StringValue
 
-from evaluator.http.messages import Code, RpcError
+from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
-    from evaluator.http.messages import Call, MessageStream
     from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
 

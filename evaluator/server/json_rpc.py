@@ -14,15 +14,13 @@ import orjson
 
 from evaluator.flags.model import ABSENT
 from evaluator.http.messages import Code, RpcError
-from evaluator.resolving.resolution import FlagType
-from evaluator.server.context import TOO_MANY, json_value, read_too_deep, too_many_in_json
+from evaluator.resolving.resolution import FlagType, Resolution
+from evaluator.server.context import TOO_MANY, Context, json_value, read_too_deep, too_many_in_json
 from evaluator.targeting.values import MOST_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from evaluator.resolving.resolution import Resolution
-    from evaluator.server.context import Context
 
 _ZERO: Final = {
     FlagType.BOOLEAN: False,

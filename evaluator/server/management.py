@@ -15,27 +15,28 @@ from urllib.parse import parse_qs
 import orjson
 
 from evaluator.flags.catalog import FLAG_SET_ID
-from evaluator.flags.model import ABSENT, REVISION_KEY
-from evaluator.http.messages import JSON, Response
-from evaluator.http.routes import Routes
+from evaluator.flags.model import ABSENT, REVISION_KEY, Flag
+from evaluator.http.messages import JSON, Headers, Request, Response, Streamed
+from evaluator.http.routes import HttpHandler, Routes
 from evaluator.resolving.explain import answer, explain
-from evaluator.resolving.resolution import FlagType, flag_type
+from evaluator.resolving.resolution import FlagType, Resolution, flag_type
 from evaluator.server.context import TOO_MANY, json_value, read_too_deep, too_many_in_json
-from evaluator.server.service import RETRY_SECONDS, InvalidSelectorError, NotReadyError, selection
+from evaluator.server.service import (
+    RETRY_SECONDS,
+    EvaluationService,
+    InvalidSelectorError,
+    NotReadyError,
+    Selection,
+    selection,
+)
 from evaluator.server.state_metrics import age, state
-from evaluator.store.history import InvalidInstantError, instant
+from evaluator.store.history import History, InvalidInstantError, Version, instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.flags.model import Flag
-    from evaluator.http.messages import Headers, Request, Streamed
     from evaluator.http.offload import Offload
-    from evaluator.http.routes import HttpHandler
-    from evaluator.resolving.resolution import Resolution
     from evaluator.server.metrics import Metrics
-    from evaluator.server.service import EvaluationService, Selection
-    from evaluator.store.history import History, Version
     from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import ServedSource, Staleness, Store
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.http.deferred import Deferred
-from evaluator.http.messages import Code, Response, RpcError
+from evaluator.http.messages import Call, Code, MessageStream, Request, Response, RpcError
 from evaluator.server.families import Histogram, Histograms, counter, histogram, text
 from evaluator.server.rollout_metrics import RolloutMetrics
 from evaluator.server.state_metrics import StateMetrics
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from evaluator.http.messages import Call, MessageStream, Request
     from evaluator.http.routes import Answer, HttpHandler, Routes, StreamHandler, UnaryHandler
     from evaluator.resolving.resolution import Resolution
     from evaluator.store.snapshot import Query, Snapshot

@@ -7,13 +7,12 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.sockets import MODE
+from evaluator.http.sockets import MODE, TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evaluator.http.listener import Listener
-    from evaluator.http.sockets import TlsFiles
 
 
 _OPTIONS: Final = {

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.messages import Code, RpcError
-from evaluator.resolving.resolution import FlagType
-from evaluator.server.context import MOST_VALUES, TOO_MANY
+from evaluator.resolving.resolution import FlagType, Resolution
+from evaluator.server.context import MOST_VALUES, TOO_MANY, Context
 from evaluator.targeting.values import MOST_LEVELS
 from evaluator.wire import evaluation_v1_pb2 as v1
 from evaluator.wire import evaluation_v2_pb2 as v2
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
-    from evaluator.resolving.resolution import Resolution
-    from evaluator.server.context import Context
 
 _RESPONSES: Final[Mapping[str, Mapping[FlagType, Any]]] = {
     "v1": {

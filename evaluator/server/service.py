@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from evaluator.http.messages import Code, RpcError, header
-from evaluator.server.context import ContextSources
-from evaluator.store.snapshot import NO_FLAGS, Query, evaluate, evaluate_all
+from evaluator.http.messages import Code, Headers, RpcError, header
+from evaluator.server.context import Context, ContextSources
+from evaluator.store.snapshot import NO_FLAGS, Observer, Query, SelectorKey, Snapshot, evaluate, evaluate_all
 from evaluator.store.store import Store
 from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from evaluator.http.messages import Headers
     from evaluator.resolving.resolution import FlagType, Resolution
-    from evaluator.server.context import Context
-    from evaluator.store.snapshot import Observer, SelectorKey, Snapshot
 
 
 _FLAG_SET_ID: Final = "flagSetId"

@@ -16,19 +16,16 @@ from urllib.parse import quote
 
 import orjson
 
-from evaluator.http.messages import JSON, Response, Streamed, header
+from evaluator.http.messages import JSON, ByteStream, Headers, Request, Response, Streamed, header
 from evaluator.server.notifier import FairNotifier
-from evaluator.server.service import InvalidSelectorError, parse
-from evaluator.wire.hub import Countdown
+from evaluator.server.service import InvalidSelectorError, Selection, parse
+from evaluator.wire.hub import Countdown, Timers
 from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
-    from evaluator.http.messages import ByteStream, Headers, Request
     from evaluator.http.scheduler import FairQueue
-    from evaluator.server.service import Selection
     from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
-    from evaluator.wire.hub import Timers
 
 PATH: Final = "/ofrep/v1/sse"
 KEEP_ALIVE_SECONDS: Final = 20.0

@@ -15,20 +15,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.flags.model import FlagSet
-from evaluator.http.messages import Code
+from evaluator.http.messages import Call, Code
 from evaluator.server.service import Selection, parse
-from evaluator.store.store import free_one_by_one
-from evaluator.wire.servicer import Missing
-from evaluator.wire.sync_messages import encode
+from evaluator.store.store import Store, free_one_by_one
+from evaluator.wire.servicer import Deliver, Make, Missing
+from evaluator.wire.sync_messages import Payload, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from evaluator.http.messages import Call
     from evaluator.store.snapshot import Snapshot
-    from evaluator.store.store import Store
-    from evaluator.wire.servicer import Deliver, Make
-    from evaluator.wire.sync_messages import Payload
 
 log = logging.getLogger(__name__)
 

@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.messages import JSON, Response, RpcError
+from evaluator.http.messages import JSON, Request, Response, RpcError
 from evaluator.http.routes import Routes
 from evaluator.server.evaluate_flags import InvalidRequestError, read_document, refusal
-from evaluator.server.rollout_metrics import TooManyEventsError, UserArm
-from evaluator.server.service import flags_per_step, is_large, selection
+from evaluator.server.rollout_metrics import RolloutMetrics, TooManyEventsError, UserArm
+from evaluator.server.service import EvaluationService, flags_per_step, is_large, selection
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from evaluator.http.messages import Request
-    from evaluator.server.rollout_metrics import RolloutMetrics
-    from evaluator.server.service import EvaluationService
     from evaluator.store.snapshot import Snapshot
 
 PATH: Final = "/track"

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from evaluator.flags.catalog import FLAG_SET_ID, Catalog
 from evaluator.flags.model import EMPTY, FlagSet, Json
-from evaluator.resolving.resolution import flag_type
-from evaluator.resolving.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType, Resolution, flag_type
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from evaluator.resolving.resolution import FlagType, Resolution
-    from evaluator.resolving.resolve import CompiledFlagSet
 
 
 SelectorKey: TypeAlias = Literal["source", "flagSetId"]

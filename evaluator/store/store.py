@@ -21,16 +21,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from evaluator.flags.catalog import Catalog, UnknownSourceError
-from evaluator.flags.model import EMPTY, Bucketing
-from evaluator.resolving.resolve import compile_flag_set
+from evaluator.flags.model import EMPTY, Bucketing, FlagSet, Json
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 from evaluator.store.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from evaluator.flags.model import FlagSet, Json
     from evaluator.host.gc_policy import GcPolicy
-    from evaluator.resolving.resolve import CompiledFlagSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from evaluator.sync.config import InvalidSourceError, Provider
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceFault
+from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceEvent, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ClientConfig
 
-    from evaluator.sync.config import SourceConfig
     from evaluator.sync.schedule import Schedule
-    from evaluator.sync.source import SourceEvent
 
 try:
     import obstore

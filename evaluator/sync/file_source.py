@@ -8,16 +8,14 @@ import stat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.document import Syntax, format_of
-from evaluator.sync.schedule import DEFAULT_TIMING
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
+from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceEvent, SourceFault
 from evaluator.sync.watch import FolderWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from evaluator.sync.schedule import SourceTiming
-    from evaluator.sync.source import SourceEvent
 
 _SETTLE: Final = 0.02
 """Seconds after an event: a writer in place opens, truncates and writes."""

@@ -19,25 +19,27 @@ from evaluator.flags.accept import accept as accept_parsed
 from evaluator.flags.canonical import digest
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
-from evaluator.flags.model import DIGEST_KEY, EMPTY, LEFT_OUT_KEY
+from evaluator.flags.model import DIGEST_KEY, EMPTY, LEFT_OUT_KEY, FlagSet, Json
 from evaluator.flags.overrides import end_expired, next_expiry
-from evaluator.flags.problems import Severity
+from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.saved import Saved, keep_parts, read_parts
-from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, free_one_by_one
-from evaluator.sync.lastgood import LastGood, LastGoodWriter
-from evaluator.sync.schedule import DEFAULT_TIMING, RetryPauses
-from evaluator.sync.source import BOUNDS, RENEWAL, Delivery, SourceEvents, SourceFault
+from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, Store, free_one_by_one
+from evaluator.sync.lastgood import LastGood, LastGoodWriter, StateFolder
+from evaluator.sync.schedule import DEFAULT_TIMING, RetryPauses, SourceTiming
+from evaluator.sync.source import (
+    BOUNDS,
+    RENEWAL,
+    Delivery,
+    SourceEvent,
+    SourceEvents,
+    SourceFault,
+    SyncSource,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.flags.model import FlagSet, Json
-    from evaluator.flags.problems import Problem
     from evaluator.host.gc_policy import GcPolicy
-    from evaluator.store.store import Store
-    from evaluator.sync.lastgood import StateFolder
-    from evaluator.sync.schedule import SourceTiming
-    from evaluator.sync.source import SourceEvent, SyncSource
 
 
 __all__ = ["Accepted", "Refused", "accept"]

@@ -14,20 +14,16 @@ import grpc.aio
 from google.protobuf.json_format import MessageToDict
 
 from evaluator.flags.model import EMPTY
-from evaluator.sync.config import InvalidSourceError
+from evaluator.sync.config import InvalidSourceError, SourceConfig
 from evaluator.sync.credentials import authorization
-from evaluator.sync.schedule import DEFAULT_TIMING
-from evaluator.sync.source import MAX_BYTES, RENEWAL, UNCHANGED, Delivery, SourceFault
+from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
+from evaluator.sync.source import MAX_BYTES, RENEWAL, UNCHANGED, Companion, Delivery, SourceEvent, SourceFault
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK, AskFailed, NotOffered
 from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-
-    from evaluator.sync.config import SourceConfig
-    from evaluator.sync.schedule import SourceTiming
-    from evaluator.sync.source import Companion, SourceEvent
 
 
 _MAX_DETAILS: Final = 200

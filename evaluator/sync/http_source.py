@@ -23,15 +23,13 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from evaluator.flags.document import Syntax, format_of
 from evaluator.sync.credentials import authorization, read_secret, without_credentials
-from evaluator.sync.schedule import CAP
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceFault
+from evaluator.sync.schedule import CAP, Schedule
+from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceEvent, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evaluator.sync.config import OAuth, SourceConfig
-    from evaluator.sync.schedule import Schedule
-    from evaluator.sync.source import SourceEvent
 
 
 _CHUNK: Final = 256 * 1024

@@ -11,15 +11,13 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider
+from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.file_source import FileSource, no_file
-from evaluator.sync.schedule import DEFAULT_TIMING
+from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.sync.config import SourceConfig
-    from evaluator.sync.schedule import SourceTiming
     from evaluator.sync.source import Companion, SyncSource
 
 _random: Final = secrets.SystemRandom().random

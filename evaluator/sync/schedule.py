@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from evaluator.sync.config import InvalidSourceError
+from evaluator.sync.config import InvalidSourceError, SourceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from evaluator.sync.config import SourceConfig
 
 
 FIRST: Final = 0.2

@@ -10,13 +10,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from evaluator.flags.model import EMPTY
+from evaluator.flags.model import EMPTY, Json
 from evaluator.flags.text import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from evaluator.flags.model import Json
     from evaluator.sync.schedule import Schedule
     from evaluator.wire.delivery import Ask
 

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import mmh3
 
 from evaluator.flags.known_operators import MOST_WEIGHT
-from evaluator.flags.model import Bucketing
-from evaluator.targeting.frame import FREE_TEXT, Element, Evaluate, data_of, is_static
+from evaluator.flags.model import Bucketing, Json
+from evaluator.targeting.frame import FREE_TEXT, CompileScope, Element, Evaluate, Frame, data_of, is_static
 from evaluator.targeting.values import RuleError, real
 from evaluator.targeting.variables import FLAGD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from evaluator.flags.model import Json
-    from evaluator.targeting.frame import CompileScope, Frame
 
 
 MOST_ITEMS: Final = 10_000

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from evaluator.flags.model import Json
+from evaluator.flags.model import Bucketing, Json
 from evaluator.targeting.values import RuleError
-
-if TYPE_CHECKING:
-    from evaluator.flags.model import Bucketing
-
 
 Context: TypeAlias = Mapping[str, Json]
 """The evaluation context, with `$flagd` in it for rules that read it."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from evaluator.targeting.frame import Element, Evaluate, constant, fail_with, is_static, refuse_rule
+from evaluator.targeting.frame import (
+    CompileScope,
+    Element,
+    Evaluate,
+    Frame,
+    constant,
+    fail_with,
+    is_static,
+    refuse_rule,
+)
 from evaluator.targeting.values import RuleError, equals, is_number, less, number, real, strictly_equals, text
 from evaluator.targeting.variables import top_level_name, variable
 
@@ -12,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
-    from evaluator.targeting.frame import CompileScope, Frame
 
 
 def conditional(values: Json, scope: CompileScope) -> Evaluate:

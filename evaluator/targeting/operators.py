@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.versions import sem_ver
 from evaluator.targeting import values as arithmetic
-from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
+from evaluator.targeting.frame import CompileScope, Evaluate, Frame, refuse_rule
 from evaluator.targeting.values import (
     WHITE_SPACE,
     RuleError,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
-    from evaluator.targeting.frame import CompileScope
 
 MOST_TEXT: Final = 1 << 20
 """Most characters of an operator's result."""

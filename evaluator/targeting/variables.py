@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluator.targeting.frame import Evaluate, data_of, fail_with, is_static, refuse_rule
+from evaluator.targeting.frame import (
+    CompileScope,
+    Element,
+    Evaluate,
+    Frame,
+    data_of,
+    fail_with,
+    is_static,
+    refuse_rule,
+)
 from evaluator.targeting.values import RuleError, is_number, number, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
-    from evaluator.targeting.frame import CompileScope, Element, Frame
 
 FLAGD: Final = "$flagd"
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.server import metrics as rpcs
 from evaluator.server.metrics import Metrics
-from evaluator.settings import InvalidSettingError
+from evaluator.settings import InvalidSettingError, OtelSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.routes import Routes
-    from evaluator.settings import OtelSettings, Settings
     from evaluator.store.snapshot import Observer
     from evaluator.store.store import Store
     from evaluator.telemetry.session import Session

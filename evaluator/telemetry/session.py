@@ -46,10 +46,10 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from evaluator.http.deferred import Deferred
-from evaluator.http.messages import Code
+from evaluator.http.messages import Call, Code, Headers, Request
 from evaluator.server import metrics
-from evaluator.server.metrics import PROVIDER, service_and_method, status_of, template
-from evaluator.settings import InvalidSettingError
+from evaluator.server.metrics import PROVIDER, End, Metrics, service_and_method, status_of, template
+from evaluator.settings import InvalidSettingError, OtelSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,11 +58,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
     from prometheus_client.core import Metric as Family
 
-    from evaluator.http.messages import Call, Headers, Request
     from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
     from evaluator.resolving.resolution import Resolution
-    from evaluator.server.metrics import End, Metrics
-    from evaluator.settings import OtelSettings
     from evaluator.store.snapshot import Query, Snapshot
     from evaluator.store.store import Store
 

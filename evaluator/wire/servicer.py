@@ -13,13 +13,15 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from evaluator.http.messages import Code, RpcError, header
-from evaluator.http.routes import Routes
-from evaluator.wire.hub import Countdown
+from evaluator.http.messages import Call, Code, MessageStream, RpcError, header
+from evaluator.http.routes import Routes, StreamHandler
+from evaluator.wire.hub import Countdown, Hub, Subscription, Timers
 from evaluator.wire.sync_messages import (
     GET_METADATA,
     METHODS,
     SELECTOR_HEADER,
+    Payload,
+    SyncMethod,
     encode_metadata,
     read_selector,
 )
@@ -27,10 +29,6 @@ from evaluator.wire.sync_messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from evaluator.http.messages import Call, MessageStream
-    from evaluator.http.routes import StreamHandler
-    from evaluator.wire.hub import Hub, Subscription, Timers
-    from evaluator.wire.sync_messages import Payload, SyncMethod
 
 log = logging.getLogger(__name__)
 

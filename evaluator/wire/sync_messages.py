@@ -30,7 +30,7 @@ import orjson
 from google.protobuf.message import DecodeError
 
 from evaluator.flags.catalog import fold
-from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX
+from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX, Flag, FlagSet, Json, Scalar
 from evaluator.flags.text import normal
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire import sync_pb2
@@ -38,8 +38,6 @@ from evaluator.wire.hub import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from evaluator.flags.model import Flag, FlagSet, Json, Scalar
 
 
 def encode(flag_set: FlagSet) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 import pytest
 
-from controller.cli.schema import json_schemas
+from controller.cli.json_schemas import json_schemas
 from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.fleets import flagstaff
 from tests.cluster.objects import configuration, flags, manifest

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from controller.cli.schema import json_schemas
+from controller.cli.json_schemas import json_schemas
 from tests.cluster.fleets import flagstaff, wait_served
 from tests.cluster.golden import check, mask
 from tests.cluster.objects import flag_set, flags

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from controller.cli import main
-from controller.cli.schema import json_schemas
+from controller.cli.json_schemas import json_schemas
 from evaluator.flags.layer import read_layer
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 from controller.api.meta import Resource
 from controller.cli.flag_changes import FlagChanges, as_markdown, as_text
+from controller.cli.flag_trace import rollout_text, rollouts_by_flag, rollouts_of_set
 from controller.cli.flags import lines
-from controller.cli.trace import rollout_text, rollouts_by_flag, rollouts_of_set
 from controller.delivery.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
 from tests.unit.controller.delivery.worlds import WORLDS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from controller.api.meta import Resource
-from controller.cli.describe import describe_object
+from controller.cli.description import describe_object
 from controller.cli.object_rows import columns_of, object_row
+from controller.cli.object_tree import object_tree
 from controller.cli.output import plain, table
 from controller.cli.rollout_view import RolloutRecord, as_record, as_text
-from controller.cli.tree import object_tree
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import by_member, read_sets
 from controller.delivery.state_words import duration_text

@@ -8,8 +8,8 @@ import pytest
 
 from controller.api.flagprovider import FlagProviderStatus
 from controller.cli import main
-from controller.cli.alerting import MessageOutcome, outcome_of
 from controller.cli.events import lines
+from controller.cli.sample_message import MessageOutcome, outcome_of
 from controller.events.alert_messages import test_key as key_of
 from controller.runtime.event import as_event
 from tests.unit.controller.events.things import message, thing

@@ -76,3 +76,27 @@ def test_missing_package_names_the_extra_to_install(tmp_path: Path) -> None:
     assert "the package pydantic is not installed" in done.stderr
     assert "pip install 'flagstaff[controller]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_arguments_of_a_verb_are_known_without_the_client_of_a_cluster() -> None:
+    code = (
+        "import sys\n"
+        "from controller.cli import whole_parser\n"
+        "whole_parser()\n"
+        "print(sorted({'kubernetes', 'kopf', 'grpc', 'obstore'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [("flags",), ("explain", "banner")])
+def test_a_running_evaluator_is_asked_with_what_its_image_has(words: tuple[str, ...]) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules |= dict.fromkeys(('pydantic', 'pygit2', 'aiohttp', 'kubernetes'))\n"
+        "from controller.cli import main\n"
+        f"sys.exit(main([*{words!r}, '--to', '127.0.0.1:1']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "cannot reach an evaluator" in done.stderr
+    assert done.returncode == 3

@@ -16,7 +16,7 @@ import pytest
 
 from controller.api.meta import Resource
 from controller.cli import main
-from controller.cli.connection import run_on_cluster
+from controller.cli.clusters import run_on_cluster
 from controller.cli.fleet import cluster_table, proxy_table
 
 if TYPE_CHECKING:

@@ -8,15 +8,16 @@ from controller.api import flagrollout, flagset
 from controller.api.featureflagconfiguration import FeatureFlagStatus
 from controller.cli import rollout_view
 from controller.cli.cluster_view import Waited
-from controller.cli.describe import state_sections
+from controller.cli.description import state_sections
+from controller.cli.flag_trace import FlagTrace, as_text
 from controller.cli.flags import lines as flag_lines
 from controller.cli.object_rows import columns_of, flag_rows, object_row
+from controller.cli.object_tree import object_tree
 from controller.cli.output import table
 from controller.cli.printing import short
-from controller.cli.reconcile import delivery_stage
+from controller.cli.reconcile_stages import delivery_stage
 from controller.cli.suspend import kept_text
-from controller.cli.trace import FlagTrace, as_text, with_state
-from controller.cli.tree import object_tree
+from controller.cli.trace import with_state
 from controller.cli.wait import answer
 from controller.delivery.flag_state import flag_states
 from controller.delivery.progress_words import override_condition, override_texts, rollout_condition
@@ -28,7 +29,7 @@ from tests.unit.controller.delivery.watcher_renderers import WATCHERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.cli.tree import TreeNode
+    from controller.cli.object_tree import TreeNode
     from tests.unit.controller.delivery.worlds import World
 
 Told = tuple[int | None, str]

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from controller.runtime.secret_texts import read_private_key
+from controller.runtime.private_keys import read_private_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,102 @@
+"""Which cluster and namespace a verb is about, and one message where there is none to work on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from controller.cli.printing import Exit, progress
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Coroutine
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScope:
+    """A cluster, and one of its namespaces or all."""
+
+    kubeconfig: str | None = None
+    """A kubeconfig's path; None: $KUBECONFIG, or the default file, or the pod's service account."""
+    context: str | None = None
+    """A context of the kubeconfig; None: its current one."""
+    namespace: str | None = None
+    """None: the namespace of the context."""
+    everywhere: bool = False
+    """All namespaces."""
+
+
+def add_cluster_arguments(
+    parser: argparse.ArgumentParser, *, lists: bool = False, timeout: int | None = None
+) -> None:
+    """--namespace, --context, --kubeconfig; for a verb that lists objects --all-namespaces; and with a
+    default in seconds --timeout.
+    """
+    namespace = parser.add_mutually_exclusive_group()
+    namespace.add_argument(
+        "-n", "--namespace", metavar="NS", help="the namespace (default: the one of the kubeconfig's context)"
+    )
+    if lists:
+        namespace.add_argument(
+            "-A", "--all-namespaces", action="store_true", help="all namespaces of the cluster"
+        )
+    if timeout is not None:
+        # Imported here, with all that decides what a flag set is: other verbs need none of it.
+        from controller.cli.arguments import seconds
+
+        parser.add_argument(
+            "--timeout", type=seconds, default=float(timeout), metavar="TIME",
+            help=f"how long to wait, such as 90s or 5m (default {timeout}s)",
+        )  # fmt: skip
+    add_kubeconfig_arguments(parser)
+
+
+def add_kubeconfig_arguments(parser: argparse.ArgumentParser) -> None:
+    """--context and --kubeconfig, of verbs that are about no namespace."""
+    parser.add_argument(
+        "--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+
+
+def scope_of(options: argparse.Namespace) -> ClusterScope:
+    """The scope that the options of `add_cluster_arguments` name."""
+    return ClusterScope(
+        options.kubeconfig,
+        options.context,
+        getattr(options, "namespace", None),
+        getattr(options, "all_namespaces", False),
+    )
+
+
+def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "read", doing: str = "") -> T:
+    """Run `work` to its end. Raises Exit where there is no cluster, or none that can be `verb` in time. On a
+    terminal, what it is `doing` is shown after a second; empty for work that prints by itself.
+    """
+    # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    try:
+        with progress(doing):
+            return asyncio.run(work())
+    except BrokenPipeError:
+        # The reader of our output has closed it; this is no error of the cluster.
+        raise
+    except Setback as setback:
+        raise Exit(f"the cluster cannot be {verb}: {setback.message}{_remedy(setback.message)}") from setback
+    except (OSError, ConfigException) as error:
+        raise Exit(f"cannot find a cluster: {error}") from error
+
+
+def _remedy(message: str) -> str:
+    """What to do about the API server's refusal, if `message` is one."""
+    if " is forbidden: " in message:
+        return "; ask for a Role and RoleBinding that allow it (kubectl auth can-i --list shows your rights)"
+    if "Unauthorized" in message:
+        return "; the credentials of the kubeconfig are not accepted: log in again"
+    return ""

@@ -1,0 +1,329 @@
+"""The JSON Schemas that `flagstaff schema` prints, and that the folder schemas/ holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
+
+from controller.api.crd_writer import documentation
+from controller.api.flagset_status import HistoryEntry
+from controller.cli.cluster_checks import CheckResult
+from controller.cli.flag_changes import FlagChanges
+from controller.cli.flag_trace import FlagTrace
+from controller.cli.object_rows import SHOWN, FlagRow, ObjectRow
+from controller.cli.object_tree import TreeNode
+from controller.cli.reconcile_stages import ReachedStage
+from controller.cli.rollout_view import RolloutRecord
+from controller.cli.stats import KindStats
+from controller.rollouts.rollout_plan import RolloutPlan
+from controller.validation.object_problems import schemas
+from evaluator.flags.known_operators import OPERATORS, UNLISTED, Arity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.kinds import ResourceType
+
+
+DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_NAME: Final = "^.{1,}$"
+_MEANINGS: Final = {
+    "fractional": "Percentages: [VARIANT, WEIGHT] pairs, after an optional value to hash.",
+    "sem_ver": "Compares versions: [VERSION, OPERATOR, VERSION].",
+    "starts_with": "Whether a text begins so: [TEXT, BEGINNING].",
+    "ends_with": "Whether a text ends so: [TEXT, END].",
+    "var": "A value of the evaluation context, by its path, and a default.",
+    "if": "[CONDITION, THEN, ELSE]; more conditions may follow.",
+    "in": "Whether a value is in a list, or a text in a text: [VALUE, LIST].",
+}
+_SCALAR: Final = {"type": ["string", "number", "boolean"]}
+
+
+def definition_schema(*, layer: bool) -> dict[str, Any]:
+    """The schema of a file; in a `layer`, flags may lack fields, and null removes what lower layers have."""
+    what = "A layer of a flag set" if layer else "Flag definitions"
+    return {
+        "$schema": DRAFT,
+        "title": what,
+        "description": f"{what}, as flagd and Flagstaff read it.",
+        "type": "object",
+        "properties": {
+            "$schema": {"type": "string"},
+            "flags": {
+                "description": "Flags by key, or a list of flags with a key each.",
+                "oneOf": [_reference_to("#/definitions/flag", layer=layer), _LIST],
+            },
+            "$evaluators": {
+                "description": 'Shared rules by name, for {"$ref": NAME}.',
+                **_reference_to("#/definitions/rule", layer=layer),
+            },
+            "metadata": {
+                "description": "Of the flag set; part of each flag's own, unless the flag has another.",
+                **_metadata(layer=layer),
+                "properties": {
+                    "flagSetId": {"description": "The identity of the set.", "type": "string"},
+                    "version": {"description": "The version of the set.", "type": "string"},
+                },
+            },
+        },
+        **({} if layer else {"required": ["flags"]}),
+        "definitions": {"flag": _flag(layer=layer), "rule": _RULE, **_ARITIES},
+    }
+
+
+_LIST: Final = {
+    "type": "array",
+    "items": {
+        "allOf": [
+            {"$ref": "#/definitions/flag"},
+            {
+                "type": "object",
+                "required": ["key"],
+                "properties": {"key": {"description": "The flag's key.", "type": "string", "minLength": 1}},
+            },
+        ]
+    },
+}
+
+
+def _reference_to(reference: str, *, layer: bool) -> dict[str, Any]:
+    """An object of named things of one schema; null removes one in a layer."""
+    thing: dict[str, Any] = {"$ref": reference}
+    if layer:
+        thing = {"anyOf": [thing, {"type": "null"}]}
+    return {"type": "object", "patternProperties": {_NAME: thing}, "additionalProperties": False}
+
+
+def _metadata(*, layer: bool) -> dict[str, Any]:
+    types = [*_SCALAR["type"], *(["null"] if layer else [])]
+    return {"type": "object", "patternProperties": {_NAME: {"type": types}}, "additionalProperties": False}
+
+
+def _flag(*, layer: bool) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "state": {
+                "description": "DISABLED: the application's own default is used.",
+                "enum": ["ENABLED", "DISABLED"],
+            },
+            "variants": {
+                "description": "Values by name, all of one type.",
+                "type": "object",
+                "patternProperties": {_NAME: {}},
+                "additionalProperties": False,
+                **({} if layer else {"minProperties": 1, "anyOf": _OF_ONE_TYPE}),
+            },
+            "defaultVariant": {
+                "description": "The variant if no rule chooses one; null: the application's own default.",
+                "type": ["string", "null"],
+            },
+            "targeting": {
+                "description": "A JSONLogic rule that returns the name of a variant.",
+                "$ref": "#/definitions/rule",
+            },
+            "metadata": {"description": "Part of each answer.", **_metadata(layer=layer)},
+        },
+        **({} if layer else {"required": ["state", "variants"]}),
+    }
+
+
+_OF_ONE_TYPE: Final = [
+    {"additionalProperties": False, "patternProperties": {_NAME: {"type": type_}}}
+    for type_ in ("boolean", "string", "number", "object")
+]
+
+
+def _arguments(arity: Arity) -> dict[str, Any]:
+    """A list of arguments, or the only one by itself."""
+    several: dict[str, Any] = {
+        "type": "array",
+        "items": {"$ref": "#/definitions/rule"},
+        "minItems": arity.least,
+    }
+    if arity.most is not None:
+        several["maxItems"] = arity.most
+    single = {"allOf": [{"not": {"type": "array"}}, {"$ref": "#/definitions/rule"}]}
+    return {"anyOf": [several, single]} if arity.admits(1) else several
+
+
+def _arity_name(arity: Arity) -> str:
+    return f"arguments-{arity}".replace(" ", "-")
+
+
+_ARITIES: Final = {_arity_name(arity): _arguments(arity) for arity in OPERATORS.values()}
+
+
+_REFERENCE: Final = {"$ref": "#/definitions/rule"}
+_COMPUTED: Final = {"allOf": [{"type": "object"}, _REFERENCE]}
+_TEXT: Final = {"anyOf": [{"type": "string"}, _COMPUTED]}
+_VERSION: Final = {
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$",
+        },
+        _COMPUTED,
+    ]
+}
+_COMPARISONS: Final = ("=", "!=", ">", "<", ">=", "<=", "~", "^")
+_PART: Final = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 2,
+    "items": [_REFERENCE, {"anyOf": [{"type": "integer", "minimum": 0}, _COMPUTED]}],
+}
+_PATH: Final = {"type": "string", "pattern": r"^(?!\$flagd\.(?!(flagKey|timestamp)$))"}
+"""Of what begins with $flagd there are two values."""
+_TEXTS: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": _TEXT}
+_PARTICULAR: Final[dict[str, Any]] = {
+    "starts_with": _TEXTS,
+    "ends_with": _TEXTS,
+    "sem_ver": {
+        "type": "array",
+        "minItems": 3,
+        "maxItems": 3,
+        "items": [_VERSION, {"enum": [*_COMPARISONS]}, _VERSION],
+    },
+    "fractional": {
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": _PART},
+            {"type": "array", "minItems": 1, "items": [_COMPUTED], "additionalItems": _PART},
+        ]
+    },
+    "var": {
+        "anyOf": [
+            _PATH,
+            {"type": "number"},
+            _COMPUTED,
+            {"type": "array", "maxItems": 2, "items": [{"anyOf": [_PATH, {"not": {"type": "string"}}]}]},
+        ]
+    },
+}
+"""Operators whose arguments are of certain types."""
+
+
+def _operator(name: str, arity: Arity) -> dict[str, Any]:
+    meaning = {"description": _MEANINGS[name]} if name in _MEANINGS else {}
+    return {**meaning, "allOf": [_PARTICULAR.get(name, {"$ref": f"#/definitions/{_arity_name(arity)}"})]}
+
+
+_RULE: Final = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        {"type": "array", "items": {"$ref": "#/definitions/rule"}},
+        {
+            "type": "object",
+            "maxProperties": 1,
+            "additionalProperties": False,
+            "properties": {
+                "$ref": {"description": "A rule of $evaluators.", "type": "string"},
+                **{name: _operator(name, arity) for name, arity in OPERATORS.items()},
+                **{name: {"$ref": "#/definitions/rule"} for name in sorted(UNLISTED)},
+            },
+        },
+    ]
+}
+
+
+_LISTS: Final = {
+    "get": ObjectRow,
+    "get-flags": FlagRow,
+    "history": HistoryEntry,
+    "tree": TreeNode,
+    "trace": FlagTrace,
+    "stats": KindStats,
+    "check": CheckResult,
+    "rollout-plan": RolloutPlan,
+}
+_SINGLE: Final = {"reconcile": ReachedStage, "diff": FlagChanges, "rollout-status": RolloutRecord}
+"""Verbs that print one object, or one a line."""
+_OPEN: Final = "x-kubernetes-preserve-unknown-fields"
+_ANY_METADATA: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """The schemas by name: definitions, layer, kinds, the kinds' own names in lower case, output-VERB."""
+    kinds = {type_.kind.lower(): kind_schema(type_) for type_ in SHOWN}
+    outputs = {f"output-{verb}": _output(list[record], [record]) for verb, record in _LISTS.items()}  # type: ignore[valid-type] # known at run time alone
+    outputs |= {f"output-{verb}": _output(record, [record]) for verb, record in _SINGLE.items()}
+    return {
+        "definitions": definition_schema(layer=False),
+        "layer": definition_schema(layer=True),
+        "kinds": _any_kind(kinds),
+        **kinds,
+        **outputs,
+    }
+
+
+def kind_schema(type_: ResourceType) -> dict[str, Any]:
+    """The schema of a manifest, as its CustomResourceDefinition has it, with unknown fields refused."""
+    versions = schemas(type_)
+    whole = _translate(versions[type_.version])
+    properties = {name: field for name, field in whole["properties"].items() if name != "status"}
+    properties["apiVersion"] = {"enum": [f"{type_.group}/{version}" for version in versions]}
+    properties["kind"] = {"const": type_.kind}
+    properties["metadata"] = _ANY_METADATA
+    required = ["apiVersion", "kind", *whole.get("required", ())]
+    return {
+        "$schema": DRAFT,
+        "title": type_.kind,
+        "description": whole.get("description", ""),
+        "type": "object",
+        "required": list(dict.fromkeys(required)),
+        "properties": {**properties, "status": {}},
+        "additionalProperties": False,
+    }
+
+
+def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON Schema of a structural schema."""
+    translated = {
+        key: value for key, value in schema.items() if not key.startswith("x-") and key != "nullable"
+    }
+    if "properties" in schema:
+        translated["properties"] = {name: _translate(field) for name, field in schema["properties"].items()}
+        if not schema.get(_OPEN):
+            translated["additionalProperties"] = False
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            translated[inner] = _translate(schema[inner])
+    if schema.get("nullable") and isinstance(schema.get("type"), str):
+        translated["type"] = [schema["type"], "null"]
+    return translated
+
+
+def _any_kind(kinds: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """A schema of any manifest, which judges those of our kinds."""
+    bodies = {
+        name: {key: part for key, part in schema.items() if key != "$schema"}
+        for name, schema in kinds.items()
+    }
+    judged = [
+        {
+            "if": {"required": ["kind"], "properties": {"kind": {"const": body["title"]}}},
+            "then": {"$ref": f"#/definitions/{name}"},
+        }
+        for name, body in bodies.items()
+    ]
+    return {
+        "$schema": DRAFT,
+        "title": "Manifests of Flagstaff's kinds; others are accepted",
+        "type": "object",
+        "allOf": judged,
+        "definitions": bodies,
+    }
+
+
+def _output(shape: Any, records: list[type[Any]]) -> dict[str, Any]:
+    """The schema of what a verb prints as JSON, with the docstrings of its fields."""
+    schema = TypeAdapter(shape).json_schema(by_alias=True, mode="serialization")
+    described = {record.__name__: documentation(record) for record in records}
+    for name, definition in {**schema.get("$defs", {}), str(schema.get("title")): schema}.items():
+        for field, text in described.get(name, {}).items():
+            words = field.split("_")
+            alias = words[0] + "".join(word.capitalize() for word in words[1:])
+            if alias in definition.get("properties", {}):
+                definition["properties"][alias]["description"] = text
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
