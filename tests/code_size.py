@@ -32,7 +32,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/sources": 5900,
     "controller/validation": 500,
     "evaluator": 450,
-    "evaluator/flags": 4000,
+    "evaluator/flags": 4150,
     "evaluator/host": 550,
     "evaluator/http": 3950,
     "evaluator/receipts": 250,

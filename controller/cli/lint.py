@@ -92,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         problems, ending_line = _manifests(arguments.manifests)
     else:
         valid, problems = _flags(arguments)
+        problems = _said_once(problems)
         ending_line = summary(valid, problems)
     if arguments.output == "json":
         print(as_json(problems), end="")
@@ -146,6 +147,16 @@ def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) ->
             if not _PARTIAL.isdisjoint(problem.code for problem in here):
                 problems.append(_partial_note(file))
     return flags, problems if holds_flags else [*problems, *nothing]
+
+
+def _said_once(problems: Sequence[Problem]) -> list[Problem]:
+    """Leave out notes that an error repeats: what is passed over is wrong where nothing else holds flags."""
+    errors = {(problem.file, problem.message) for problem in problems if problem.severity is Severity.ERROR}
+    return [
+        problem
+        for problem in problems
+        if problem.severity is not Severity.NOTE or (problem.file, problem.message) not in errors
+    ]
 
 
 def _partial_note(file: str) -> Problem:

@@ -17,8 +17,9 @@ from controller.cli.printing import USAGE, Exit
 from controller.validation.object_problems import GROUPS, KINDS, describe, object_problems, schemas
 from controller.validation.structural_schema import SchemaProblem, nearest
 from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.recognition import TEMPLATE, Recognised, Unread, recognise_text
 from evaluator.flags.text import json_path
-from evaluator.flags.yaml_text import TEMPLATE, YAML_PROBLEMS
+from evaluator.flags.yaml_text import YAML_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -152,8 +153,9 @@ def _yaml_problem(error: Exception, file: str, content: bytes) -> Problem:
         why = "it is nested too deeply"
     elif "<stream end>" in why:
         why = "it ends too early: a bracket or quote is not closed"
-    elif TEMPLATE in _line(content, line):
-        why = f"the {TEMPLATE} … }}}} of a template; check its result: helm template … | flagstaff lint -f -"
+    elif (seen := _recognise(content, line, column)) is not None:
+        helm = ": helm template … | flagstaff lint -f -" if seen.message == TEMPLATE else ""
+        why = seen.message + helm
     elif "cannot start any token" in why:
         tab = _line(content, line)[column - 1 : column] == "\t"
         why = "a tab stands where only spaces may be" if tab else "a text that begins so must be in quotes"
@@ -162,6 +164,12 @@ def _yaml_problem(error: Exception, file: str, content: bytes) -> Problem:
     else:
         why = YAML_PROBLEMS.get(why, why)
     return Problem(file, line, column, Severity.ERROR, "broken-yaml", f"not YAML: {why}")
+
+
+def _recognise(content: bytes, line: int, column: int) -> Recognised | None:
+    text = content.decode(errors="replace")
+    offset = sum(len(row) for row in text.splitlines(keepends=True)[: max(0, line - 1)]) + max(0, column - 1)
+    return recognise_text(Unread(content, text, offset, yaml=True))
 
 
 def _line(content: bytes, line: int) -> str:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.json_text import read_json
 from evaluator.flags.model import ABSENT
 from evaluator.flags.problems import EMPTY_DOCUMENT, Document, Finding, Part, Severity, UnreadableError
+from evaluator.flags.recognition import Unread, recognise_text
 from evaluator.flags.text import DEFAULT, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_BROKEN: Final = frozenset({"broken-json", "broken-yaml", "complex-key", "not-utf-8"})
+"""Problems of texts that may be something else."""
 SEVERAL: Final = "a second YAML document starts here; only manifests may share a file, so split it"
 
 
@@ -64,14 +67,27 @@ def read_documents(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> list[
         text = decode(data)
     except UnreadableError as error:
         text = data.decode("utf-8", "replace").removeprefix("\ufeff")
-        return [Document(file, ABSENT, (error.finding(),), text)]
+        return [_unreadable(error, file, data, text)]
     if not text.strip():
         return [Document(file, ABSENT, (EMPTY_DOCUMENT.finding(),), text)]
     try:
         parts = _reader(file)(text, bounds)
     except UnreadableError as error:
-        return [Document(file, ABSENT, (error.finding(),), text)]
+        return [_unreadable(error, file, data, text)]
+    if len(parts) == 1 and isinstance(parts[0].value, str):
+        seen = recognise_text(Unread(data, text, 0, parts[0].value))
+        if seen is not None:
+            return [Document(file, ABSENT, (UnreadableError("not-an-object", *seen).finding(),), text)]
     return [Document(file, part.value, tuple(part.findings), text, part.places, part.start) for part in parts]
+
+
+def _unreadable(error: UnreadableError, file: str, data: bytes, text: str) -> Document:
+    """Return a document that could not be read, with what it is in place of what its reader says."""
+    if error.code in _BROKEN:
+        unread = Unread(data, text, error.offset or 0, yaml=format_of(file) is Syntax.YAML)
+        seen = recognise_text(unread)
+        error = error if seen is None else UnreadableError(error.code, *seen)
+    return Document(file, ABSENT, (error.finding(),), text)
 
 
 def without_value(document: Document, code: str, message: str, offset: int | None = None) -> Document:

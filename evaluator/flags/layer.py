@@ -11,6 +11,7 @@ from evaluator.flags.document import SEVERAL, read_documents, without_value
 from evaluator.flags.known_operators import shorten
 from evaluator.flags.model import ABSENT, EMPTY, Json, Path
 from evaluator.flags.problems import Document, Finding, Piece, Severity
+from evaluator.flags.recognition import recognise_format
 from evaluator.flags.suggestions import Suggestions, Words, unknown_name
 from evaluator.flags.text import DEFAULT, Bounds, quote
 
@@ -131,7 +132,8 @@ FLAGS: Final = "flags"
 EVALUATORS: Final = "$evaluators"
 METADATA: Final = "metadata"
 NO_DEFINITIONS: Final = "no-definitions"
-"""Code of the note about a document that is passed over."""
+OTHER_FORMAT: Final = "other-format"
+"""Codes of the notes about documents that are passed over."""
 _SECTIONS: Final = frozenset({FLAGS, EVALUATORS, METADATA})
 _SECTION_WORDS: Final = Words(sorted(_SECTIONS))
 _TOP: Final = _SECTIONS | {"$schema"}
@@ -202,17 +204,17 @@ class _Reading:
 
     def add(self, document: Document) -> None:
         top: Json = document.value
+        if _serves_nothing(top) and (foreign := recognise_format(top)) is not None:
+            self._pass_over(document, OTHER_FORMAT, foreign)
+            return
         misnamed: dict[str, str] = {}
         unknown: dict[str, tuple[Severity, str]] = {}
         if isinstance(top, dict):
             top, misnamed = _named_as_flagd_reads(top, _TOP)
             unknown = {key: unknown_name(key, _SECTION_WORDS) for key in top if key not in _TOP}
             if unknown and _SECTIONS.isdisjoint(top) and not any(near for _, near in unknown.values()):
-                # What is wrong within it, such as a tag of another product, is not our business.
-                document = replace(document, passed_over=True)
-                self.documents.append(document)
                 message = "the document has none of `flags`, `$evaluators`, `metadata`, and is passed over"
-                self._find(Severity.NOTE, document, (), NO_DEFINITIONS, message)
+                self._pass_over(document, NO_DEFINITIONS, message)
                 return
         self.documents.append(document)
         for finding in document.findings:
@@ -231,6 +233,12 @@ class _Reading:
         self._add_flags(document, top)
         self._add_section(document, top, EVALUATORS, self.evaluators)
         self._add_section(document, top, METADATA, self.metadata)
+
+    def _pass_over(self, document: Document, code: str, message: str) -> None:
+        # What is wrong within it, such as a tag of another product, is not our business.
+        document = replace(document, passed_over=True)
+        self.documents.append(document)
+        self._find(Severity.NOTE, document, (), code, message)
 
     def _add_flags(self, document: Document, top: dict[str, Any]) -> None:
         if FLAGS not in top:
@@ -341,6 +349,13 @@ class _Reading:
         flag: str | None = None,
     ) -> None:
         self.findings.append(Finding(path, severity, code, message, document, flag, at_key=True))
+
+
+def _serves_nothing(top: Json) -> bool:
+    """Return whether no flag of a document has variants, as in other tools' formats."""
+    flags = top.get(FLAGS) if isinstance(top, dict) else None
+    items = flags if isinstance(flags, list) else flags.values() if isinstance(flags, dict) else ()
+    return not any(isinstance(item, dict) and isinstance(item.get("variants"), dict) for item in items)
 
 
 def _flag_set_id(piece: Piece) -> str | None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import shorten
-from evaluator.flags.layer import Assembled, Layer, read_layer, removes_nothing
+from evaluator.flags.layer import OTHER_FORMAT, Assembled, Layer, read_layer, removes_nothing
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, Json, Scalar
 from evaluator.flags.outcomes import OutcomeReader, check_reach
 from evaluator.flags.problems import Finding, Piece, Problem, Severity, problem_of, problems_of
@@ -64,7 +64,7 @@ def report(
     counted = [finding for finding in findings if _counts(finding, flag_set.metadata, unread=unread)]
     notes = [finding for finding in counted if finding.severity is Severity.NOTE]
     faults = [finding for finding in counted if finding.severity is not Severity.NOTE]
-    nothing = _check_empty(layers, findings)
+    nothing = _check_empty(layers, notes)
     warned = {finding.flag for finding in faults if finding.flag is not None}
     return Parsed(
         flag_set=flag_set,
@@ -83,7 +83,7 @@ def _counts(finding: Finding, metadata: Mapping[str, Scalar], *, unread: bool) -
     return finding.code != NUMERIC_SEED or metadata.get(BUCKETING_KEY) != Bucketing.V3
 
 
-def _check_empty(layers: Sequence[Layer], findings: Iterable[Finding]) -> tuple[Problem, ...]:
+def _check_empty(layers: Sequence[Layer], notes: Iterable[Finding]) -> tuple[Problem, ...]:
     """Return the error about layers without documents or without flags: treated as unread."""
     reads = [read for layer in layers for read in layer.documents]
     if any(layer.has_flags for layer in layers) or any(r.findings for r in reads if r.unreadable):
@@ -97,8 +97,10 @@ def _check_empty(layers: Sequence[Layer], findings: Iterable[Finding]) -> tuple[
         finding = Finding((), Severity.ERROR, "missing-flags", message, read)
         return (problem_of(finding),) if isinstance(read.value, dict) else ()
     # Of all that is passed over, the place that holds flags in a form that is not read says most.
-    notes = [note for note in findings if note.document is not None and note.path]
-    finding = notes[0] if notes else Finding((), Severity.ERROR, "", _NO_FLAGS, reads[0])
+    telling = (
+        note for note in notes if note.document is not None and (note.path or note.code == OTHER_FORMAT)
+    )
+    finding = next(telling, Finding((), Severity.ERROR, "", _NO_FLAGS, reads[0]))
     return (problem_of(replace(finding, severity=Severity.ERROR, code="missing-flags")),)
 
 

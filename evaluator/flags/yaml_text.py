@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json, Path
 
 
-TEMPLATE: Final = "{{"
-"""How what a template fills in begins; YAML has no use for it."""
-IN_TEMPLATE: Final = f"the {TEMPLATE} … }}}} of a template is no YAML; check what the template makes"
 YAML_PROBLEMS: Final = {
     "found character that cannot start any token": "no value begins with this character; put it in quotes",
     "mapping values are not allowed in this context": "`:` does not fit here; check the indentation, "
@@ -48,11 +45,6 @@ YAML_PROBLEMS: Final = {
 def syntax_error(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
     """Say what libyaml refused, where, and what to do."""
     opened, mark = error.context_mark, error.problem_mark or error.context_mark
-    if mark is not None:
-        start = text.rfind("\n", 0, mark.index) + 1
-        template = text.find(TEMPLATE, start, (text + "\n").index("\n", start))
-        if template >= 0:
-            return UnreadableError("broken-yaml", IN_TEMPLATE, template)
     if opened is not None and mark is not None and mark.line > opened.line and text[opened.index] in "[{\"'":
         # libyaml notices a missing end only where something follows that does not fit, often far below.
         message = f"`{text[opened.index]}` is opened here and not closed"
@@ -205,9 +197,7 @@ class _Composer:
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, offset: int) -> None:
         if self._expects_key():
-            template = isinstance(event, yaml.MappingStartEvent) and self._stack[-1].node.offset == offset - 1
-            message = IN_TEMPLATE if template else "a key must be text, not a list or a mapping"
-            raise UnreadableError("complex-key", message, offset)
+            raise UnreadableError("complex-key", "a key must be text, not a list or a mapping", offset)
         if len(self._stack) >= self._bounds.depth:
             raise too_deep(self._bounds, offset)
         mapping = isinstance(event, yaml.MappingStartEvent)

@@ -197,9 +197,10 @@ WRONG: Final[dict[str, tuple[str, str]]] = {
     ),
     "a template": (
         "metadata:\n  name: {{ .Release.Name }}\n",
-        "x.yaml:2:10: error: not YAML: the {{ … }} of a template; check its result: helm template",
+        "x.yaml:2:10: error: not YAML: the {{ … }} or {% … %} of a template stands here; check what the "
+        "template makes: helm template … | flagstaff lint -f -",
     ),
-    "a template's condition": ("{{- if .Values.on }}\na: 1\n{{- end }}\n", "the {{ … }} of a template"),
+    "a template's condition": ("{{- if .Values.on }}\na: 1\n{{- end }}\n", "the {{ … }} or {% … %}"),
     "an open bracket": ("a: [1\nb: 2\n", "error: not YAML: `,` or `]` was expected"),
     "a tab": ("a:\n\t- b\n", "x.yaml:2:1: error: not YAML: a tab stands where only spaces may be"),
 }  # fmt: skip
