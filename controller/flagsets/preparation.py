@@ -1,5 +1,5 @@
 """What is done to each document between reading and merging, which flags hold values of Secrets since, and
-the definitions in manifests. Pure.
+the definitions in manifests and in files of ConfigMaps. Pure.
 
 Flags that hold such values are marked in their metadata. Status, Events, logs and lists of changes show a
 digest of them.
@@ -8,24 +8,26 @@ digest of them.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import cached_property
+from itertools import accumulate, chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from controller.api import featureflagconfiguration, flagshard
 from controller.api.featureflagconfiguration import modernise
 from controller.api.meta import OPENFEATURE_GROUP
 from controller.delivery.problem_text import withhold_messages
-from evaluator.flags.document import read_document, read_documents
+from evaluator.flags.document import format_of, read_document, read_documents
 from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import flag_at
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, Path
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Absent, Flag, FlagSet, Json, Path
 from evaluator.flags.problems import Document, Finding, PartOffsets, Problem, Severity
-from evaluator.flags.text import DEFAULT, Lines, quote
+from evaluator.flags.text import DEFAULT, Lines, choices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 CODE: Final = "wrong-manifest"
@@ -35,12 +37,13 @@ _READ: Final = (
     f"{featureflagconfiguration.FLAG_KIND} and {featureflagconfiguration.KIND} of {OPENFEATURE_GROUP}"
 )
 _OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
-_OF_FILES: Final[Mapping[str, str]] = {"ConfigMap": "data", "Secret": "stringData"}
-"""Where an object holds files, by its kind."""
+_DATA: Final = ("data", "binaryData")
+"""Where a ConfigMap holds files."""
+_FIELDS: Final = frozenset({"state", "variants", "targeting", "defaultvariant"})
+"""Fields that tell a flag from a setting, folded."""
 _ENCRYPTED: Final = "ENC["
 """How sops begins a value."""
 _FLAGS: Final = re.compile(r"[\"']?(?:flags|flagSpec|featureFlagSpec)[\"']?\s*:", re.IGNORECASE)
-_LONGEST_TEXT: Final = 1 << 20
 _BLOCK: Final = "|"
 
 
@@ -56,7 +59,7 @@ class _Below:
         return self.outer.locate((*self.prefix, *path), key=key)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _InText:
     """Places of a document that is a text in another one: line by line where that one has it so."""
 
@@ -77,13 +80,28 @@ class _InText:
         """Return a character's offset in the outer text; if that is unknown, the inner text's start."""
         if self.outer[self.start : self.start + 1] != _BLOCK:
             return self.start
-        line, column = Lines(self.inner.text).place(offset)
-        content = self.outer[self.start :].split("\n")
-        meant = self.inner.text.split("\n")[line - 1]
-        if line >= len(content) or not content[line].endswith(meant):
+        line, column = self._lines.place(offset)
+        meant = self.inner.text.split("\n", line)[line - 1]
+        if line >= len(self._rows):
             return self.start
-        indent = len(content[line]) - len(meant)
-        return self.start + sum(len(row) + 1 for row in content[:line]) + indent + column - 1
+        start, end = self._rows[line]
+        if not self.outer.endswith(meant, start, end):
+            return self.start
+        return end - len(meant) + column - 1
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return Lines(self.inner.text)
+
+    @cached_property
+    def _rows(self) -> list[tuple[int, int]]:
+        """The start and the end of each line of the outer text, from that of the inner text's start on."""
+        starts = list(accumulate((len(row) + 1 for row in self._content), initial=self.start))
+        return [(start, start + len(row)) for start, row in zip(starts, self._content, strict=False)]
+
+    @cached_property
+    def _content(self) -> list[str]:
+        return self.outer[self.start :].split("\n")
 
 
 def definitions(document: Document) -> tuple[Document, ...]:
@@ -96,11 +114,11 @@ def definitions(document: Document) -> tuple[Document, ...]:
     if is_manifest(top) and top["kind"].endswith("List") and isinstance(top.get("items"), list):
         return _of_list(document, top)
     if "flags" not in top:
-        return (_of_object(document, top),)
+        return _of_object(document, top)
     return (_without_object(document, top) if is_manifest(top) else document,)
 
 
-def _of_object(document: Document, top: dict[str, Any]) -> Document:
+def _of_object(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
     kind, group = str(top.get("kind")), str(top.get("apiVersion")).partition("/")[0]
     declared = top.get("spec")
     spec: dict[str, Any] = declared if isinstance(declared, dict) else {}
@@ -108,17 +126,19 @@ def _of_object(document: Document, top: dict[str, Any]) -> Document:
     if kind in _KINDS and group == OPENFEATURE_GROUP:
         if form is None:
             message = "the manifest holds no flags: there is neither spec.flagSpec nor spec.featureFlagSpec"
-            return _without_flags(document, ("spec",), message)
+            return (_without_flags(document, ("spec",), message),)
         value = spec[form]
         made = (
             _from_text(document, value) if isinstance(value, str) else _part(document, value, ("spec", form))
         )
-        return replace(made, embedded=True)
+        return (replace(made, embedded=True),)
     if form is not None and kind != flagshard.KIND and (is_manifest(top) or kind in _KINDS):
         message = f"flags are read of {_READ}, not of {_describe_kind(top)}; correct apiVersion or kind"
-        return _without_flags(document, (), message)
+        return (_without_flags(document, (), message),)
+    if (kind, top.get("apiVersion")) == ("ConfigMap", "v1"):
+        return _of_config_map(document, top)
     is_object = is_manifest(top) or (_is_named(top) and "$evaluators" not in top)
-    return _skip_document(document, top) if is_object else document
+    return (_skip_document(document, top) if is_object else document,)
 
 
 def is_manifest(value: Json) -> bool:
@@ -155,32 +175,74 @@ def _of_list(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
 
 def _skip_document(document: Document, top: dict[str, Any]) -> Document:
     """Return the document without a value, and with a note. What is wrong within it is not our business."""
-    path: Path = ()
-    message = f"{_describe_kind(top)} holds no flags and is passed over"
-    kind = str(top.get("kind"))
-    section = _OF_FILES.get(kind, "")
-    values = top.get(section)
-    for key, text in values.items() if isinstance(values, dict) else ():
-        if isinstance(text, str) and _holds_flags(text):
-            path = (section, key)
-            message = (
-                f"the {kind} holds flags in its key {quote(key)}, and is passed over; write them to "
-                f"a file of their own, without the {kind} around them"
-            )
-            break
+    return _passed_over(document, (), f"{_describe_kind(top)} holds no flags and is passed over")
+
+
+def _passed_over(document: Document, path: Path, message: str) -> Document:
     note = Finding(path, Severity.NOTE, "other-manifest", message)
     return replace(document, value=ABSENT, findings=(note,), passed_over=True)
 
 
-def _holds_flags(text: str) -> bool:
-    """Return whether a text is a document with flags, or a manifest with some."""
-    if len(text) > _LONGEST_TEXT or not _FLAGS.search(text):
-        return False
-    for document in read_documents(text.encode(errors="replace"), file="data.yaml"):
-        for part in definitions(document) if is_manifest(document.value) else (document,):
-            if isinstance(part.value, dict) and isinstance(part.value.get("flags"), dict | list):
-                return True
-    return False
+def _of_config_map(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
+    """Return the documents of each key whose value is a file of flags."""
+    made: list[Document] = []
+    others: list[tuple[str, str]] = []
+    for section in _DATA:
+        values = top.get(section)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            documents = [*_of_key(document, section, key, value)]
+            made += documents
+            others += [] if documents else [(section, key)]
+    if not made:
+        return (_skip_document(document, top),)
+    if others:
+        names = choices(key for _, key in others)
+        message = f"of the ConfigMap, the value of {names} is no file of flags, and is passed over"
+        made.append(replace(_passed_over(document, others[0], message), embedded=True))
+    return tuple(made)
+
+
+def _of_key(document: Document, section: str, key: str, value: Json) -> Iterator[Document]:
+    """Yield what a key's value holds, if it is a file of flags."""
+    content = value.encode(errors="replace") if isinstance(value, str) else b""
+    if section == "binaryData":
+        try:
+            content = b64decode(content, validate=True)
+        except ValueError:
+            return
+    if not _FLAGS.search(content.decode(errors="replace")):
+        return
+    named = format_of(key) is not None
+    start = 0 if document.places is None else document.places.locate((section, key))
+    for read in read_documents(content, file=key if named else f"{key}.yaml"):
+        holds_object = isinstance(read.value, dict) and read.value.get("kind") in _KINDS
+        for part in definitions(read) if holds_object else (read,):
+            # A broken one is not passed over: its flags would be gone.
+            if holds_object or (part.value is ABSENT and named) or _is_flags(part.value):
+                places = _InText(start, document.text, part, wrapped=True)
+                yield replace(
+                    part,
+                    file=document.file,
+                    findings=tuple(_in_outer(finding, places) for finding in part.findings),
+                    text=document.text,
+                    places=places,
+                    embedded=True,
+                    part=key,
+                )
+
+
+def _is_flags(value: Json | Literal[Absent.ABSENT]) -> bool:
+    """Return whether a value has flags, and not settings that are called so."""
+    flags = value.get("flags") if isinstance(value, dict) else None
+    items = [*flags.values()] if isinstance(flags, dict) else flags
+    return isinstance(items, list) and (
+        not items
+        or any(isinstance(item, dict) and not _FIELDS.isdisjoint(map(str.casefold, item)) for item in items)
+    )
+
+
+def _in_outer(finding: Finding, places: _InText) -> Finding:
+    return finding if finding.offset is None else replace(finding, offset=places.outer_offset(finding.offset))
 
 
 def _without_object(document: Document, top: dict[str, Any]) -> Document:
@@ -219,11 +281,7 @@ def _from_text(document: Document, text: str) -> Document:
     wrapped = not isinstance(inner.value, dict) or "flags" in inner.value
     places = _InText(start, document.text, inner, wrapped)
     findings = [
-        replace(
-            finding,
-            path=finding.path if wrapped else ("flags", *finding.path),
-            offset=None if finding.offset is None else places.outer_offset(finding.offset),
-        )
+        replace(_in_outer(finding, places), path=finding.path if wrapped else ("flags", *finding.path))
         for finding in inner.findings
     ]
     findings += [Finding((), Severity.WARNING, CODE, warning) for warning in warnings]
@@ -336,7 +394,10 @@ class Preparation:
         document = self._allowance.pay(read)
         if not is_of_another_kind(document):
             document = self._apply_step(self._steps.decryption, document)
-        return tuple(self._apply_step(self._steps.variables, part) for part in definitions(document))
+        parts = definitions(document)
+        # The values of a text were not counted with those of its document.
+        parts = tuple(self._allowance.pay(part) if part.part else part for part in parts)
+        return tuple(self._apply_step(self._steps.variables, part) for part in parts)
 
     def _apply_step(self, step: Step | None, document: Document) -> Document:
         """Return the document after a step."""

@@ -132,6 +132,8 @@ class Document:
 
     start: int = 0
     """The offset of the document in `text`."""
+    part: str = ""
+    """What of the file it is, such as a key of a ConfigMap; messages about it begin with this."""
     embedded: bool = False
     """Whether it is part of another document, such as a manifest, of which a file may hold several."""
     passed_over: bool = False
@@ -191,12 +193,13 @@ class Piece(NamedTuple):
 def problem_of(finding: Finding) -> Problem:
     """Return the finding with its file, line and column."""
     document = finding.document
-    file, place = "", (0, 0)
+    file, place, message = "", (0, 0), finding.message
     if document is not None:
         file = document.file
+        message = f"{visible(document.part)}: {message}" if document.part else message
         place = document.place(finding.path, key=finding.at_key, offset=finding.offset)
     where = json_path(finding.path)
-    return Problem(file, *place, finding.severity, finding.code, finding.message, where, finding.flag)
+    return Problem(file, *place, finding.severity, finding.code, message, where, finding.flag)
 
 
 def problems_of(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from controller.flagsets.compose import Composition, compose, provenance_of
 from controller.flagsets.inputs import steps
+from controller.flagsets.preparation import Allowance, Preparation
+from evaluator.flags.document import read_document
+from evaluator.flags.problems import Severity
 from tests.unit.controller.flagsets.world import document, flag
 
 V1BETA1 = """\
@@ -222,24 +226,79 @@ def test_flags_under_a_wrong_kind_are_an_error_and_not_passed_over(head: str) ->
     )
 
 
+CONFIG_MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: shop, labels: {flagSetId: x}}
+data:
+  log: "{"
+  a.conf: |
+    flags: on
+    x
+  settings.yaml: |
+    flags: {verbose: true, feature: {enabled: true}}
+  NAME: |
+FLAGS
+"""
+
+
+def config_map(text: str, name: str = "flags.json") -> str:
+    rows = "".join(f"    {row}\n" for row in text.splitlines())
+    return CONFIG_MAP.replace("NAME", name).replace("FLAGS\n", rows)
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [
         ("flags.json", document(a=flag())),
-        ("flags.flagd.yaml", "flags: {a: {state: ENABLED}}"),
-        ("shop", V1BETA1),
-        ("listed.json", json.dumps({"flags": []})),
+        ("flags.flagd.yaml", "flags: {a: {state: ENABLED, variants: {x: 1}, defaultVariant: x}}"),
+        ("flags", document(a=flag())),
+        ("shop", SOUND.replace("      b:", "      # ")),
     ],
 )
-@pytest.mark.parametrize(("kind", "field"), [("ConfigMap", "data"), ("Secret", "stringData")])
-def test_flags_in_a_configmap_are_pointed_to_by_key(key: str, text: str, kind: str, field: str) -> None:
-    values = {"a.conf": "flags: on\nx", "log": "{", key: text}
-    map_of = {"apiVersion": "v1", "kind": kind, "metadata": {"flagSetId": "x"}, field: values}
-    made = of_files(a=json.dumps(map_of))
-    (problem,) = made.problems
-    assert (problem.code, made.accepted) == ("missing-flags", False)
-    assert f'its key "{key}"' in problem.message
-    assert of_files(a=json.dumps(map_of), b=SOUND).problems == ()
+def test_flags_in_a_configmap_are_read_by_key(key: str, text: str) -> None:
+    made = of_files(a=config_map(text, key))
+    assert (made.problems, list(made.flag_set.flags), made.flag_set.metadata.get("name")) == ((), ["a"], None)
+    in_json = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "y"}}
+    coded = base64.b64encode(text.encode()).decode()
+    for section, value in (("data", text), ("binaryData", coded)):
+        made = of_files(a=json.dumps({**in_json, section: {key: value}}))
+        assert (made.problems, list(made.flag_set.flags)) == ((), ["a"])
+
+
+def test_what_is_wrong_in_a_configmap_is_told_with_key_and_line() -> None:
+    text = json.dumps({"flags": {"a": flag(), "b": flag(defaultVariant="BAD")}}, indent=2)
+    line = 12 + next(at for at, row in enumerate(text.splitlines()) if "BAD" in row)
+    (problem,) = of_files(a=config_map(text)).problems
+    assert (problem.line, problem.message[:35]) == (line, 'flags.json: `variants` has no "BAD"')
+    (problem,) = of_files(a=config_map(text[:-9])).problems
+    assert (problem.line > 12, problem.message[:13]) == (True, "flags.json: `")
+    (problem,) = of_files(a=config_map("<html>flags: 1</html>")).problems
+    assert (problem.line, "flags.json: this is HTML" in problem.message) == (12, True)
+
+
+def test_keys_of_a_configmap_that_are_no_files_of_flags_are_passed_over_with_a_note() -> None:
+    documents = Preparation().documents(read_document(config_map(document(a=flag())).encode(), file="a.yaml"))
+    assert [bool(read.passed_over) for read in documents] == [False, True]
+    (note,) = documents[1].problems
+    words = 'the value of "log", "a.conf", "settings.yaml" is no file of flags, and is passed over'
+    assert (note.severity, note.line, words in note.message) == (Severity.NOTE, 5, True)
+    none = config_map("verbose: true")
+    assert [problem.code for problem in of_files(a=none).problems] == ["missing-flags"]
+    assert of_files(a=none, b=SOUND).problems == ()
+
+
+def test_a_configmap_in_a_configmap_is_passed_over() -> None:
+    nested = config_map(config_map(document(a=flag())), "inner.yaml")
+    assert [problem.code for problem in of_files(a=nested).problems] == ["missing-flags"]
+
+
+def test_the_keys_of_a_configmap_hold_no_more_values_together_than_a_document() -> None:
+    allowance = Allowance(nodes=40)
+    parts = {f"{key}.json": document(a=flag()) for key in "abcdefgh"}
+    text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": parts})
+    documents = Preparation(allowance=allowance).documents(read_document(text.encode(), file="a.json"))
+    assert [finding.code for read in documents for finding in read.findings][-1] == "too-large"
 
 
 def test_definitions_that_are_an_object_too_have_no_metadata_of_it() -> None:
