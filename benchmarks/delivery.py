@@ -26,9 +26,9 @@ from benchmarks.cluster import plane
 from benchmarks.commit import document
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
-from controller.api.meta import timestamp
 from controller.kube.client import Cluster
 from controller.runtime.clock import now
+from evaluator.host.times import timestamp
 from evaluator.wire.delivery import REPORT, MemberText
 from evaluator.wire.delivery_pb2 import ReportRequest, ReportResponse
 from tests.cluster.fleets import NAMES, followed_source, wait_served

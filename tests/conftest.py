@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
 FOREIGN = Path(__file__).parent / "foreign"
 
@@ -47,3 +49,13 @@ def pytest_collection_finish() -> None:
     """All modules and tests are left out of every later collection, which each had to look at them."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def in_tokyo() -> Iterator[None]:
+    """The clock of this machine is nine hours ahead of UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()

@@ -21,7 +21,7 @@ from pydantic_core import core_schema
 
 from controller.api.parsing import INVALID, InvalidTextError, require_object_name
 from controller.api.references import parse_range
-from evaluator.host.durations import parse_duration
+from evaluator.host.times import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,10 @@ from controller.api.parsing import InvalidTextError
 from controller.api.status import Status
 from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import MOST_KEPT, Kept
+from evaluator.host.times import read_time
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 KIND: Final = "FlagOverride"
 SET_BY: Final = "flagstaff.dev/set-by"
@@ -28,12 +32,9 @@ TOO_MANY: Final = "TooManyOverrides"
 
 def moment_of(text: str) -> datetime:
     """The moment that RFC 3339 `text` names, in UTC. Raises InvalidTextError."""
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None and "T" in text.upper():
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
+    with contextlib.suppress(ValueError):
+        if "T" in text.upper():
+            return read_time(text)
     raise InvalidTextError("must be a time such as 2026-12-01T18:00:00Z")
 
 

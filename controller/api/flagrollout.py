@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
@@ -26,6 +25,10 @@ from controller.api.fields import (
 from controller.api.flagoverride import moment_of
 from controller.api.parsing import InvalidTextError
 from controller.api.rollout_status import FlagRolloutStatus
+from evaluator.host.times import read_clock
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 SHORTEST_INTERVAL: Final = 10.0
 """Seconds between checks."""
@@ -200,7 +203,7 @@ def _require_time_zone(name: str) -> None:
 
 def _require_clock_time(text: str) -> None:
     try:
-        time.fromisoformat(text)
+        read_clock(text)
     except ValueError:
         raise InvalidTextError('must be a time of day such as "08:00"') from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -14,13 +14,13 @@ from urllib.parse import quote
 from cryptography import x509
 
 from controller.api import kinds
-from controller.api.meta import timestamp
 from controller.cli.object_rows import RECORD, SHOWN
 from controller.kube.answers import require_good
 from controller.pods.installation import CONTAINER
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Failed
 from controller.validation.object_problems import schemas
+from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -192,8 +192,9 @@ async def _leader(cluster: Cluster, place: str) -> CheckResult:
         return _warn("leader", f"unknown: {answer.message}")
     require_good(answer, "Lease", "flagstaff-controller")
     spec = answer.body.get("spec") or {}
-    holder, renewed = spec.get("holderIdentity") or "nobody", str(spec.get("renewTime") or "")
-    late = not renewed or now() - datetime.fromisoformat(renewed) > _LATE
+    holder, renewed = spec.get("holderIdentity") or "nobody", spec.get("renewTime")
+    moment = parse_time(renewed)
+    late = moment is None or now() - moment > _LATE
     if late:
         return _failure("leader", f"{holder} has not renewed the Lease since {renewed or 'its start'}")
     return _ok("leader", str(holder))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import kinds
 from controller.api.kinds import ResourceType, status_of
-from controller.api.meta import REQUESTED_AT, ObjectKey, Resource, precise_timestamp
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.api.status import FALSE, READY, RECONCILING, TRUE
 from controller.cli.printing import OK, PROBLEM, printable, short
 from controller.delivery.actions import Effect
 from controller.delivery.set_reading import STATE_KINDS, by_member, read_sets
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Failed, Setback
+from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
     import argparse

@@ -217,7 +217,7 @@ def configure_override(parser: argparse.ArgumentParser) -> None:
 
 def run_set(options: argparse.Namespace) -> int:
     """0: it is served; 1: no such set, flag or variant, or not in time; 2 wrong usage; 3 no cluster."""
-    from controller.api.meta import timestamp
+    from evaluator.host.times import timestamp
 
     spec = {**_spec(options), "expiresAt": timestamp(now() + timedelta(seconds=options.duration))}
     if problems := FLAG_OVERRIDE.validate(spec):

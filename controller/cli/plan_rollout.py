@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import DOCUMENTS, Column, add_output_argument, document, plain, table
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on, printable, short
-from controller.delivery.state_words import duration_text
+from evaluator.host.times import duration_text
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from controller.api import flagset, kinds
 from controller.api.kinds import FLAG_SET, ResourceType, status_of
-from controller.api.meta import REQUESTED_AT, Resource, precise_timestamp
+from controller.api.meta import REQUESTED_AT, Resource
 from controller.api.status import FALSE, READY, RECONCILING, TRUE
 from controller.cli.object_rows import RECORD, SOURCES
 from controller.cli.printing import PROBLEM, Exit
@@ -18,6 +18,7 @@ from controller.delivery.set_reading import LAYER_KINDS, artifact_of, delivered_
 from controller.delivery.set_state import Reach, SetState
 from controller.delivery.state_words import count_text, layers_text
 from controller.runtime.clock import now
+from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagrollout import PAUSE, RETRY, names_candidate
-from controller.api.meta import Resource, precise_timestamp
 from controller.cli import plan_rollout
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.effects import TIMEOUT, add_effect_arguments, follow_effect, is_handled, report, request
@@ -28,12 +27,14 @@ from controller.delivery.actions import (
     annotation_of,
 )
 from controller.delivery.state_words import candidate_name, position_text
+from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
+    from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
     from controller.delivery.rollout_state import CandidateState, RolloutState
 

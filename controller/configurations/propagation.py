@@ -12,6 +12,7 @@ from controller.api.flagreceipt import FlagReceiptStatus, Laggard
 from controller.api.meta import ObjectKey, Resource
 from controller.api.status import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.runtime.event import Occurrence
+from evaluator.host.times import duration_text, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,7 +87,7 @@ def propagation(count: Count, what: str, before: ConfigurationStatus, now: datet
         served=f"{count.served}/{count.total}",
         total=count.total,
         delivered=count.delivered or None,
-        served_within=None if count.slowest is None else duration_text(count.slowest),
+        served_within=None if count.slowest is None else duration_text(max(0.001, count.slowest)),
         laggards=tuple(_laggard(laggard) for laggard in count.laggards[:MOST_LAGGARDS]) or None,
     )
     if not count.total:
@@ -154,20 +155,6 @@ def _unsaved_conditions(count: Count) -> tuple[Condition, ...]:
     return (Condition(LAST_GOOD_SAVED, FALSE, NOT_SAVED, message),)
 
 
-def duration_text(seconds: float) -> str:
-    """Format seconds with two digits, as Go does: `38ms`, `1.2s`, `4m10s`."""
-    if seconds < 0.0995:
-        return f"{max(1, round(seconds * 1000))}ms"
-    if seconds < 0.995:
-        return f"{round(seconds * 100) * 10}ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    if seconds < 59.5:
-        return f"{seconds:.0f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest}s"
-
-
 def _laggard(member: Laggard) -> LaggardStatus:
     return LaggardStatus(
         name=member.name,
@@ -186,9 +173,8 @@ def _patience_left(before: ConfigurationStatus, now: datetime) -> float:
         return PATIENCE
     if known.reason == LAGGING:
         return 0.0
-    try:
-        since = datetime.fromisoformat(known.since)
-    except ValueError:
+    since = parse_time(known.since)
+    if since is None:
         return PATIENCE
     # The condition's time has whole seconds.
     left = (since + timedelta(seconds=PATIENCE + 1) - now).total_seconds()

@@ -22,7 +22,6 @@ from controller.api.meta import (
     ObjectKey,
     Resource,
     lets_through,
-    timestamp,
     version_of,
 )
 from controller.api.references import is_older
@@ -50,6 +49,7 @@ from controller.runtime.setbacks import Failed, Setback, Stalled, stall_on_inval
 from evaluator.flags.accept import Refused, accept
 from evaluator.flags.canonical import canonical
 from evaluator.flags.canonical import digest as digest_of
+from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -131,11 +131,8 @@ def _how_older(
     new, old = (str(flag_set.metadata.get("version") or "") for flag_set in (parsed.flag_set, last))
     if is_older(new, old):
         return f"version {one_line(new, _KEY)} is older than {one_line(old, _KEY)}, which was fetched before"
-    try:
-        known = datetime.fromisoformat(before.last_modified or "")
-    except ValueError:
-        return ""
-    if modified is None or modified >= known:
+    known = parse_time(before.last_modified)
+    if known is None or modified is None or modified >= known:
         return ""
     return f"the document of {modified.isoformat()} is older than that of {known.isoformat()}"
 

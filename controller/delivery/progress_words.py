@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagoverride import ACTIVE, HIDDEN, FlagOverrideStatus
 from controller.api.flagrollout import KIND
-from controller.api.meta import ObjectKey, Resource, timestamp
+from controller.api.meta import ObjectKey, Resource
 from controller.api.status import OVERRIDE_ACTIVE, READY, ROLLOUT_ACTIVE, TRUE, Condition, Status
 from controller.delivery.actions import Effect
 from controller.delivery.rollout_state import layer_of_entry
@@ -22,6 +22,7 @@ from evaluator.flags.overrides import Misfit, Override, layers_of
 from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
 from evaluator.flags.suggestions import did_you_mean
 from evaluator.flags.text import visible
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

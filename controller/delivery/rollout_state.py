@@ -17,7 +17,7 @@ from controller.api import flagrollout
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flagoverride import moment_of
 from controller.api.flagrollout import FlagRolloutSpec, Step
-from controller.api.meta import ObjectKey, Resource, timestamp
+from controller.api.meta import ObjectKey, Resource
 from controller.api.parsing import InvalidTextError
 from controller.api.rollout_status import (
     CandidateStatus,
@@ -32,7 +32,7 @@ from controller.api.status import READY
 from controller.delivery.overrides import set_name
 from controller.delivery.reach import candidate_actions
 from controller.delivery.set_state import CandidateLayer, Users
-from controller.delivery.state_words import duration_text
+from evaluator.host.times import duration_text, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -78,15 +78,6 @@ def names_text(names: Sequence[str]) -> str:
     return f"{listed} and {rest} more" if rest > 0 else listed
 
 
-def duration_text(seconds: float) -> str:
-    """`1h30m`; `0s` for nothing."""
-    parts, rest = [], round(seconds)
-    for size, unit in ((3_600, "h"), (60, "m")):
-        count, rest = divmod(rest, size)
-        parts += [f"{count}{unit}"] if count else []
-    return "".join([*parts, f"{rest}s"] if rest or not parts else parts)
-
-
 def users_text(layer: CandidateLayer) -> str:
     """Who gets the newest definitions of a candidate's flags."""
     if layer.users == "everybody":

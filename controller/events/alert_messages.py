@@ -20,12 +20,12 @@ from controller.api.meta import (
     SUBJECT,
     ObjectKey,
     Resource,
-    timestamp,
 )
 from controller.api.parsing import MessageTemplate
 from controller.api.status import READY
 from controller.runtime.event import Event, EventType
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+from evaluator.host.times import read_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -178,7 +178,7 @@ def with_waiting_time(message: Message, spec: FlagAlertSpec, type_: str) -> Mess
     # All but the revision are fields of the message.
     revision = message.metadata.get(REVISION_KEY, "")
     group = "/".join((message.state or "", *(getattr(message, name, revision) for name in spec.group_by)))
-    after = datetime.fromisoformat(message.time) + timedelta(seconds=spec.group_wait)
+    after = read_time(message.time) + timedelta(seconds=spec.group_wait)
     return message.model_copy(update={"group": group, "after": timestamp(after)})
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import flagalert, flagprovider
-from controller.api.meta import ObjectKey, about, timestamp
+from controller.api.meta import ObjectKey, about
 from controller.api.status import FALSE, TRUE, Condition, Status
 from controller.events import git_servers
 from controller.events import git_servers as github_app
@@ -31,6 +31,7 @@ from controller.events.service_types import is_known, is_refusal, post_of
 from controller.runtime.limits import Pace
 from controller.runtime.queue import Backoff
 from controller.runtime.setbacks import Setback
+from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,11 +82,8 @@ def verdict(
     if answer.status and not message.alert:
         # The user who requested a test reads the answer; other messages must not wait a day behind it.
         return Dead(answer.text)
-    try:
-        old = now - datetime.fromisoformat(message.time) > OLDEST
-    except (ValueError, TypeError):
-        old = True
-    if old:
+    moment = parse_time(message.time)
+    if moment is None or now - moment > OLDEST:
         return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")
     return Again(max(answer.retry_after, _BACKOFF.delay(failures, random)))
 

@@ -11,13 +11,14 @@ from prometheus_client import Counter
 
 from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
-from controller.api.meta import DIFFERENCES, GROUP, LINK, ObjectKey, Resource, about, timestamp
+from controller.api.meta import DIFFERENCES, GROUP, LINK, ObjectKey, Resource, about
 from controller.events.commit_pages import link_of, source_of
 from controller.events.notice import Post, ProviderTarget
 from controller.runtime.event import Event, EventType
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.http_client import Route
 from controller.runtime.queue import Backoff
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

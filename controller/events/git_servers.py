@@ -41,6 +41,7 @@ from controller.events.flag_set_progress import CHANGE_REQUEST, state_name
 from controller.events.notice import App, Notice, Post, ProviderTarget, basic
 from controller.runtime.private_keys import read_private_key
 from evaluator.flags.model import REVISION_KEY
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from controller.runtime.secret_texts import SecretTexts
@@ -196,8 +197,8 @@ def grant_of(answer: bytes, now: datetime) -> Grant:
     )
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,2048}", token) or not isinstance(until, str):
         raise ValueError("no token")
-    end = datetime.fromisoformat(until)
-    return Grant(token, end - timedelta(minutes=5) if end.tzinfo else now)
+    end = parse_time(until)
+    return Grant(token, now if end is None else end - timedelta(minutes=5))
 
 
 def _json_web_token(app: App, now: datetime) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
 from controller.api.flagprovider import Failure, FlagProviderStatus, Message
-from controller.api.meta import timestamp
 from controller.events.alert_messages import KEY, group_of, join
 from controller.runtime.plain_text import one_line
+from evaluator.host.times import read_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from datetime import datetime
 
 MOST_PENDING: Final = 300
 MOST_CHARACTERS: Final = 300_000
@@ -191,7 +191,7 @@ class ProviderOutbox:
         later = [
             message.after for message in self.pending.values() if message.after and _waits(message, until)
         ]
-        moments = [*(recheck.at for recheck in self.rechecks.values()), *map(datetime.fromisoformat, later)]
+        moments = [*(recheck.at for recheck in self.rechecks.values()), *map(read_time, later)]
         return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
     def mark_stored(self, keys: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import status_of
-from controller.api.meta import LINK, ObjectKey, Resource, timestamp
+from controller.api.meta import LINK, ObjectKey, Resource
 from controller.api.status import READY
 from controller.events import alert_messages
 from controller.events.alert_messages import with_waiting_time
@@ -22,6 +22,7 @@ from controller.events.flag_set_progress import (
 )
 from controller.events.provider_outbox import ProviderOutbox, Recheck, Reported, shorten
 from evaluator.flags.model import REVISION_KEY
+from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -201,7 +202,7 @@ def _failing_since(resource: Resource | None, now: datetime) -> datetime:
     """Return since when an object fails; `now` if its status does not show it yet."""
     if resource is None or not (status := status_of(resource)).failure:
         return now
-    return _moment(status.condition(READY).since, now)
+    return parse_time(status.condition(READY).since) or now
 
 
 def _next_recheck(
@@ -214,13 +215,5 @@ def _next_recheck(
     elif spec.repeat_interval is None:
         return None
     else:
-        seconds, start = spec.repeat_interval, _moment(reported.reported_at, since)
+        seconds, start = spec.repeat_interval, parse_time(reported.reported_at) or since
     return Recheck(start + timedelta(seconds=seconds), first=not reported.failures, span=seconds)
-
-
-def _moment(text: str, otherwise: datetime) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return otherwise
-    return moment if moment.tzinfo is not None else otherwise

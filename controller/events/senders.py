@@ -14,10 +14,9 @@ import os
 import socket
 import ssl
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP as FOR_SMTP
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -34,9 +33,11 @@ from controller.api.addresses import MAIL
 from controller.runtime.http_client import HttpClient, RequestError, Route, context_of, read_all, read_start
 from controller.runtime.limits import Places
 from controller.runtime.setbacks import Setback
+from evaluator.host.times import parse_http_date, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from controller.events.notice import Notice, Post
     from controller.runtime.hosts import Hosts
@@ -109,11 +110,9 @@ def _pause(header: str, now: datetime) -> float:
     text = header.strip()[:64]
     if text.isascii() and text.isdigit():
         return min(MOST_RETRY_AFTER, float(text))
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
+    moment = parse_http_date(text)
+    if moment is None:
         return 0.0
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, min(MOST_RETRY_AFTER, (moment - now).total_seconds()))
 
 
@@ -131,7 +130,7 @@ def email(notice: Notice) -> Post:
     mail = EmailMessage(FOR_SMTP.clone(cte_type="7bit"))
     mail["From"], mail["To"] = sender, recipient
     mail["Subject"] = f"{notice.title}: {message.reason}"
-    mail["Date"] = format_datetime(datetime.fromisoformat(message.time))
+    mail["Date"] = format_datetime(read_time(message.time))
     mail["Message-ID"] = f"<{message.key}@flagstaff.dev>"
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(notice.plain)

@@ -24,15 +24,15 @@ import hashlib
 import hmac
 import html
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.api.meta import timestamp
 from controller.events.flag_set_progress import CHANGE_REQUESTS
 from controller.events.git_servers import CommentThread, commit_status
 from controller.events.notice import Notice, Post, ProviderTarget
 from controller.events.senders import email
+from evaluator.host.times import read_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -198,7 +198,7 @@ def alertmanager(notice: Notice) -> Post:
 
     A failure fires for a week: an Alertmanager resolves what is not repeated, and each of ours is sent once.
     """
-    message, began = notice.message, datetime.fromisoformat(notice.message.time)
+    message, began = notice.message, read_time(notice.message.time)
     labels = {
         "alertname": f"Flagstaff{message.kind}" + ("Failing" if message.state else message.reason),
         "severity": "error" if message.state else message.severity,
@@ -222,7 +222,7 @@ def grafana(notice: Notice) -> Post:
     """Return an annotation."""
     message = notice.message
     content = {
-        "time": round(datetime.fromisoformat(message.time).timestamp() * 1000),
+        "time": round(read_time(message.time).timestamp() * 1000),
         "text": f"{notice.title}: {notice.text}",
         "tags": [_SOURCE, *_tags({**notice.labels, "severity": message.severity})],
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration, flagset, flagshard
@@ -45,6 +44,7 @@ from evaluator.flags.model import (
     FlagSet,
 )
 from evaluator.flags.problems import Problem, Severity
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -171,10 +171,8 @@ def _stamp(
 
 def _later(moment: str, other: str) -> str:
     """The later of two RFC 3339 times; `moment` where one cannot be read."""
-    try:
-        return other if datetime.fromisoformat(other) > datetime.fromisoformat(moment) else moment
-    except (ValueError, TypeError):
-        return moment
+    read, later = parse_time(moment), parse_time(other)
+    return moment if read is None or later is None or later <= read else other
 
 
 @dataclass(frozen=True, slots=True)

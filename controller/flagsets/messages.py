@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from controller.api import flagshard
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
-from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, Resource, timestamp
+from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, Resource
 from controller.api.status import PROPAGATED, Condition
 from controller.delivery.actions import AcceptRevision, in_cluster
 from controller.delivery.problem_text import cut, first_problem, problem_list
 from controller.runtime.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from urllib.parse import quote
 from controller.api.kinds import PLURALS
 from controller.api.parsing import OBJECT_NAME
 from controller.runtime.setbacks import Failed, Passing, Stalled
+from evaluator.host.times import parse_http_date
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,11 +123,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 def date(headers: Mapping[str, str]) -> datetime | None:
     """The time of a response, by the clock of its server."""
-    try:
-        date_ = parsedate_to_datetime(headers.get("Date", ""))
-    except (ValueError, OverflowError):
-        return None
-    return date_ if date_.tzinfo is not None else None
+    return parse_http_date(headers.get("Date", ""))
 
 
 def require_object(answer: ApiResponse, kind: str, name: str) -> dict[str, Any]:

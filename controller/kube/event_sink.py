@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api.meta import about, timestamp
+from controller.api.meta import about
 from controller.kube.answers import path_of, require_good
 from controller.kube.client import COMPONENT
 from controller.kube.requests import PASSING, PAUSES, Requests
@@ -18,6 +18,7 @@ from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.queue import Backoff
 from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

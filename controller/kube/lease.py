@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.kube.answers import path_of
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Failed
+from evaluator.host.times import micro_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -179,7 +180,7 @@ class Lease:
         it since it was read.
         """
         before: Mapping[str, Any] = lease.get("spec") or {}
-        moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        moment = micro_timestamp(self.now())
         spec = {**before, "leaseDurationSeconds": self.timing.duration, "renewTime": moment}
         if before.get("holderIdentity") != self.identity:
             transitions = before.get("leaseTransitions", -1) + 1

@@ -10,15 +10,16 @@ import json
 import logging
 import tempfile
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.setbacks import Stalled, as_failed
 from evaluator.host import durable
+from evaluator.host.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ def _decode_applied(content: bytes) -> DeliveredObjects:
     if len(head) > _SUM_LINE or json.loads(head) != {"sha256": hashlib.sha256(body).hexdigest()}:
         raise ValueError("its checksum is missing or wrong")
     saved = json.loads(body)
-    return DeliveredObjects(tuple(saved["objects"]), datetime.fromisoformat(saved["savedAt"]))
+    return DeliveredObjects(tuple(saved["objects"]), read_time(saved["savedAt"]))
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from controller.delivery.actions import FixFlag, Sort, Wait
 from controller.delivery.digests import names_revision
 from controller.delivery.set_state import Reach, Served, SetState, Where
 from controller.delivery.state_words import advice, meanwhile_text
-from controller.page.page_source import FleetMember, moment, time_served_by
-from evaluator.host.durations import parse_duration
+from controller.page.page_source import FleetMember, time_served_by
+from evaluator.host.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,14 +59,14 @@ def _steps(
 ) -> Iterator[tuple[str, bool, datetime | None]]:
     newest, served, level = state.newest, state.served, reached.level
     if newest.stored_at:
-        yield "Committed", True, moment(newest.committed_at)
-        yield "Seen", True, moment(newest.seen_at)
-        yield "Built", True, moment(newest.stored_at)
+        yield "Committed", True, parse_time(newest.committed_at)
+        yield "Seen", True, parse_time(newest.seen_at)
+        yield "Built", True, parse_time(newest.stored_at)
     if state.writer is not None:
         entries = (entry for entry in state.history if names_revision(newest.revision, entry.revision))
         entry = next(entries, None)
         title = "Applied in part" if entry is not None and entry.held else "Applied"
-        yield title, entry is not None, None if entry is None else moment(entry.applied_at)
+        yield title, entry is not None, None if entry is None else parse_time(entry.applied_at)
     # Before it is delivered, the numbers are about another revision.
     delivered = level >= Reach.DELIVERED and bool(served.total)
     at: datetime | None = None
@@ -81,7 +81,7 @@ def _steps(
 
 
 def _last_follower(served: Served) -> datetime | None:
-    began, seconds = moment(served.since), parse_duration(served.within)
+    began, seconds = parse_time(served.since), parse_duration(served.within)
     return None if began is None or seconds is None else began + timedelta(seconds=seconds)
 
 
@@ -161,5 +161,5 @@ def _item(wait: Wait, where: Where) -> PendingItem:
         wait.message,
         wait.who.value,
         actions=tuple(advice(action, where) for action in wait.actions),
-        since=moment(wait.since),
+        since=parse_time(wait.since),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -14,9 +13,11 @@ from controller.delivery.flag_state import FlagState, flag_states
 from controller.delivery.set_state import Newest, SetState, Verdict, Where
 from controller.runtime.event import as_event
 from evaluator.flags.model import EMPTY, REVISION_KEY, FlagSet
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from controller.delivery.actions import Wait
     from evaluator.resolving.resolve import CompiledFlagSet
@@ -73,15 +74,6 @@ def time_served_by(members: Sequence[FleetMember], percent: int) -> datetime | N
     return moments[wanted - 1] if 0 < wanted <= len(moments) else None
 
 
-def moment(text: object) -> datetime | None:
-    """The moment of RFC 3339 text; None for any other."""
-    try:
-        read = datetime.fromisoformat(str(text or ""))
-    except (ValueError, OverflowError):
-        return None
-    return read if read.tzinfo is not None else None
-
-
 def _dicts(parent: object, field: str) -> list[Mapping[str, Any]]:
     listed = parent.get(field) if isinstance(parent, dict) else None
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
@@ -93,7 +85,7 @@ def _member(entry: Mapping[str, Any]) -> FleetMember:
         str(entry.get("revision") or entry.get("digest") or ""),
         str(entry.get("node") or ""),
         str(entry.get("version") or ""),
-        moment(entry.get("since")),
+        parse_time(entry.get("since")),
         lagging=entry.get("lagging") is True,
         silent=entry.get("silent") is True,
         verified=entry.get("verified") is True,
@@ -156,7 +148,7 @@ def read_event(body: Mapping[str, Any]) -> ShownEvent:
         str(about["name"]),
         str(event["reason"]),
         str(event["message"]),
-        moment(event["timestamp"]),
+        parse_time(event["timestamp"]),
         warning=event["severity"] == "error",
         metadata=event["metadata"],
     )

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from controller.configurations.propagation import duration_text
 from controller.delivery import digests, state_words
 from controller.delivery.digests import short
 from controller.events.commit_pages import change_request_page, commit_in, file_link, link
-from controller.page import page_source
 from controller.page.page_source import FlagChange, LayerPlace, PageSource, ShownSet, VariantRates
+from evaluator.host.times import duration_text, parse_time
 from evaluator.http.messages import Headers, Response
 from evaluator.resolving.rule_words import outcome_words, subject_words
 
@@ -210,7 +209,7 @@ def environment() -> Environment:
         "chart": chart,
         "capitalize_first": capitalize_first,
         "person": person,
-        "moment": page_source.moment,
+        "moment": parse_time,
         "layer": state_words.layer_text,
         "problem": state_words.problem_text,
         "rate": rate_text,

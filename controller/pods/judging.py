@@ -16,7 +16,7 @@ import orjson
 
 from controller.runtime.helper import TaskLimits
 from controller.runtime.helpers import HelperLostError, Helpers, LimitExceededError
-from evaluator.host.durations import parse_duration
+from evaluator.host.times import parse_duration
 from evaluator.http.messages import ByteStream, Request, Response, Streamed
 from evaluator.http.offload import send_result
 

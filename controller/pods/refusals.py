@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import TTLCache
@@ -18,9 +17,11 @@ from controller.pods import installation
 from controller.pods.installation import FLAG_SETS
 from controller.runtime.event import Event, EventSink, EventType, Occurrence, event_of
 from controller.runtime.plain_text import one_line
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
 
     from controller.runtime.cache import Cache
 
@@ -169,10 +170,8 @@ class ReportedRefusals:
             sink.accept(event)
 
     def _is_new(self, stamp: str) -> bool:
-        try:
-            return datetime.fromisoformat(stamp) >= self.since
-        except (ValueError, TypeError):
-            return False
+        moment = parse_time(stamp)
+        return moment is not None and moment >= self.since
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Nothing to do: Kubernetes deletes Events after an hour."""

@@ -7,17 +7,18 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.evaluatorupgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
-from controller.api.meta import RESUME, Resource, timestamp
+from controller.api.meta import RESUME, Resource
 from controller.api.status import FALSE, READY, TRUE
 from controller.delivery.standing_orders import PREFIX, workload_of_pod
 from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_record
 from controller.runtime.plain_text import json_object
+from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,7 +123,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
     }
     labels = meta.get("labels") or {}
     ready = _conditions(status).get(READY, {})
-    since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
+    since = parse_time(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
     record = json_object(annotations.get(installation.INJECTED, "")) or {}
     first = str(record.get("flagSet", "")).partition(",")[0]
     orders = first if first.startswith(PREFIX) else ""
@@ -145,7 +146,7 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
         left=left or _why_left(kind, spec, written),
         at_once=int(spec.get("replicas", 1)) if recreated else 1,
         restarted_for=str(written.get(installation.RESTARTED_FOR, "")),
-        restarted_at=moment(written.get(installation.RESTARTED_AT)),
+        restarted_at=parse_time(written.get(installation.RESTARTED_AT)),
     )
 
 
@@ -155,16 +156,6 @@ def budget_of(body: Mapping[str, Any]) -> Budget:
     seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
     allowed = int(status.get("disruptionsAllowed", 0)) if seen else 0
     return Budget(meta["name"], (body.get("spec") or {}).get("selector"), allowed)
-
-
-def moment(text: object) -> datetime | None:
-    """Parse a time of Kubernetes; None for anything else."""
-    try:
-        time = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    # A time without a zone was not written by us.
-    return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _owner(meta: Mapping[str, Any]) -> str:
@@ -506,7 +497,7 @@ def progress_of(resource: Resource, now: datetime) -> UpgradeProgress:
     # What cannot be read is begun anew, from the marks on the workloads.
     status = EvaluatorUpgradeStatus.of(resource)
     canary, halted = status.canary or CanaryStatus(), status.halted
-    resumed_at, halt = moment(status.resumed_at), None
+    resumed_at, halt = parse_time(status.resumed_at), None
     if halted is not None:
         asked = resource.annotations.get(RESUME, "")
         if halted.generation != resource.generation or asked not in ("", halted.request):
@@ -514,11 +505,11 @@ def progress_of(resource: Resource, now: datetime) -> UpgradeProgress:
         else:
             halt = Halt(halted.workload, halted.message)
     return UpgradeProgress(
-        {entry.workload: at for entry in status.restarting or () if (at := moment(entry.at)) is not None},
+        {entry.workload: at for entry in status.restarting or () if (at := parse_time(entry.at)) is not None},
         canary.workload,
-        moment(canary.ready_at),
+        parse_time(canary.ready_at),
         canary.passed,
-        moment(status.paused_since),
+        parse_time(status.paused_since),
         status.targets or "",
         resumed_at,
         halt,

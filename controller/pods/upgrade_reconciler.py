@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED, ResourceType
-from controller.api.meta import RESUME, ObjectKey, Resource, timestamp
+from controller.api.meta import RESUME, ObjectKey, Resource
 from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_injected
 from controller.pods.installation import Known, Options, PodRefused
@@ -35,6 +35,7 @@ from controller.pods.restart_plan import (
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

@@ -15,7 +15,7 @@ import orjson
 
 from controller.api.flagoverride import KIND, SET_BY, moment_of
 from controller.api.kinds import WATCHED
-from controller.api.meta import GROUP, OPENFEATURE_GROUP, ObjectKey, Resource, timestamp
+from controller.api.meta import GROUP, OPENFEATURE_GROUP, ObjectKey, Resource
 from controller.api.parsing import InvalidTextError
 from controller.pods.carried_flags import (
     KINDS,
@@ -48,6 +48,7 @@ from controller.pods.pod_injection import MOST_BYTES as MOST_PATCH_BYTES
 from controller.pods.pod_injection import inject
 from controller.pods.pod_orders import Surroundings
 from controller.runtime.plain_text import one_line
+from evaluator.host.times import timestamp
 from evaluator.http.limits import Limits
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.routes import Routes

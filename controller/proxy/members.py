@@ -25,7 +25,7 @@ from controller.api.flagreceipt import (
     ServedGroup,
     UnsavedMember,
 )
-from controller.api.meta import precise_timestamp
+from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -297,7 +297,7 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
     observed, slowest = membership.observed_at, membership.slowest()
     return FlagReceiptStatus(
         digest=membership.digest,
-        observed_at=None if observed is None else moment(observed),
+        observed_at=None if observed is None else time_text(observed),
         groups=_groups(served, membership.digest),
         silent=sum(m.silent for m in members),
         laggards=tuple(map(_laggard, laggards)),
@@ -323,7 +323,7 @@ def _groups(served: Counter[tuple[str, str]], digest: str) -> tuple[ServedGroup,
     return tuple(ServedGroup(digest=of, revision=revision, count=count) for (of, revision), count in kept)
 
 
-def moment(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """Unix seconds as RFC 3339 with milliseconds, in UTC."""
     return precise_timestamp(datetime.fromtimestamp(seconds, UTC))
 
@@ -335,7 +335,7 @@ def _laggard(member: Member) -> Laggard:
         node=who.node,
         digest=report.digest,
         serves=report.revision or report.digest,
-        since=moment(member.since),
+        since=time_text(member.since),
         silent=member.silent,
         claimed=not who.verified,
         reason=report.reason,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
@@ -13,9 +12,10 @@ from controller.proxy.authorizer import ENFORCE, OFF, Authorizer, OpenStream, Re
 from controller.proxy.catalog import Named, Topic, parse
 from controller.proxy.contents import SetPart
 from controller.proxy.deliveries import Deliveries, UnreviewedError
-from controller.proxy.members import Member, moment
+from controller.proxy.members import Member, time_text
 from controller.proxy.orders import place_of
 from controller.proxy.receipts import ExpectedDigest, MemberClaims, Receipts, Subscribers
+from evaluator.host.times import parse_time
 from evaluator.http.messages import JSON, Call, Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
 
@@ -183,10 +183,8 @@ def _require(allowed: bool | None) -> None:
 
 def _unix_seconds(text: str | None) -> float | None:
     """RFC 3339 as Unix seconds; None for what is none."""
-    try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
+    moment = parse_time(text)
+    return None if moment is None else moment.timestamp()
 
 
 def routes(receipts: Receipts, offload: Offload) -> Routes:
@@ -230,7 +228,7 @@ def _member(member: Member) -> dict[str, Any]:
         "digest": member.report.digest,
         "silent": member.silent,
         "lagging": member.lagging,
-        "since": moment(member.since),
+        "since": time_text(member.since),
         "unsaved": member.report.unsaved or None,
         "reason": member.report.reason or None,
     }

@@ -15,6 +15,7 @@ from controller.api.featureflagconfiguration import KIND as CONFIGURATION
 from controller.api.flagreceipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
 from controller.api.meta import API_VERSION, Resource
 from controller.runtime.setbacks import Setback
+from evaluator.host.times import micro_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -181,7 +182,7 @@ class Recorder:
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": DURATION,
-                "renewTime": self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                "renewTime": micro_timestamp(self.now()),
             },
         }
 

@@ -10,12 +10,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from controller.api.meta import precise_timestamp, timestamp
 from controller.api.rollout_status import CandidateStatus, Outcome
 from controller.rollouts.clocks import (
     moment_after,
     next_step,
-    parse_time,
     present_step,
     seconds_since,
     share_at,
@@ -42,6 +40,7 @@ from controller.rollouts.gates import (
 from controller.rollouts.judgement import RollbackCause, answers_of, judge, report_answers, with_approval
 from controller.runtime.event import Occurrence
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY
+from evaluator.host.times import parse_time, precise_timestamp, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api.meta import precise_timestamp
 from controller.api.rollout_status import (
     AbsentFlag,
     CandidateStatus,
@@ -19,11 +18,11 @@ from controller.api.rollout_status import (
 )
 from controller.delivery.actions import Retry
 from controller.rollouts.advance import about_candidate, outcome_of
-from controller.rollouts.clocks import parse_time
 from controller.rollouts.gates import flags_text, name_of
 from controller.rollouts.observation import Commit, Observation
 from controller.runtime.event import Occurrence
 from evaluator.flags.candidates import candidate_digest
+from evaluator.host.times import parse_time, precise_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.flagoverride import moment_of
-from controller.api.meta import precise_timestamp
-from controller.api.parsing import InvalidTextError
+from evaluator.host.times import parse_time, precise_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,16 +58,6 @@ WAITS: Final = INTERRUPTED | {
 """Reasons for which a step waits for people, windows or evaluators; progressDeadline does not count that
 time.
 """
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """Return a time of the status; None where it has none."""
-    if text is None:
-        return None
-    try:
-        return moment_of(text)
-    except InvalidTextError:
-        return None
 
 
 def seconds_since(since: str | None, now: datetime) -> float:

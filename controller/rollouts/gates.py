@@ -9,16 +9,16 @@ were taken back. An entry is `KEY=DIGEST`; `KEY=!DIGEST` marks a definition that
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from controller.api.meta import timestamp
 from controller.api.rollout_status import PROMOTION, CandidatePhase, CandidateStatus, FlagRolloutStatus
 from controller.delivery.actions import Abort, Approve, ResumeCandidate
 from controller.delivery.state_words import HELD_WORDS, names_text
 from controller.rollouts.clocks import exposed_seconds, next_step, present_step, seconds_since
+from evaluator.host.times import read_clock, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ def _holds(window: Window, at: datetime) -> bool:
     one that they skip.
     """
     local = at.astimezone(ZoneInfo(window.time_zone))
-    begin, end = time.fromisoformat(window.from_), time.fromisoformat(window.to)
+    begin, end = read_clock(window.from_), read_clock(window.to)
     clock, today = local.time(), _DAYS[local.weekday()]
     if begin < end:
         return today in window.days and begin <= clock < end
@@ -83,7 +83,7 @@ def _holds(window: Window, at: datetime) -> bool:
 def _openings(window: Window, at: datetime) -> Iterator[datetime]:
     """Yield moments at which a window opens, in UTC, in no order: all those within a week among them."""
     zone = ZoneInfo(window.time_zone)
-    begin = time.fromisoformat(window.from_)
+    begin = read_clock(window.from_)
     first = at.astimezone(zone).date() - _DAY
     for days, fold in product(range(_WEEK + 2), (0, 1)):
         local = datetime.combine(first + days * _DAY, begin, zone).replace(fold=fold)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.api.meta import precise_timestamp
 from controller.api.rollout_status import Approval, CandidateStatus, CheckCounts, MetricStatus, Verdict
 from controller.rollouts.clocks import is_check_due
 from controller.rollouts.gates import (
@@ -22,6 +21,7 @@ from controller.rollouts.gates import (
 )
 from controller.rollouts.verdicts import BADNESS, stops, worst
 from controller.runtime.event import Occurrence
+from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.api import metrictemplate
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flagrollout import Metric, MetricQuery
-from controller.api.meta import ObjectKey, timestamp
+from controller.api.meta import ObjectKey
 from controller.api.metrictemplate import MetricTemplateSpec
 from controller.api.parsing import names_in
 from controller.api.rollout_status import MetricStatus
@@ -20,9 +19,11 @@ from controller.rollouts.metric_servers import AllowedServers, Question, read_va
 from controller.rollouts.metric_values import NoValueError, UnusableError, write_query
 from controller.rollouts.verdicts import judge_guardrail, judge_ratio, judge_threshold, threshold_of, too_few
 from controller.runtime.plain_text import one_line
+from evaluator.host.times import parse_time, query_duration, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
 
     from controller.rollouts.rollout_ports import MeasuredStep
     from controller.runtime.cache import Cache
@@ -216,7 +217,7 @@ class MetricCheck:
             "arm": arm,
             "flag": step.flags[0] if step.flags else "",
             "flags": "|".join(_ANY_SIGN.sub(".", flag) for flag in several),
-            "interval": duration_text(window),
+            "interval": query_duration(window),
             "name": step.rollout.name,
             "namespace": step.rollout.namespace,
             "revision": step.candidate,
@@ -236,21 +237,10 @@ class MetricCheck:
         return one_line(" ".join(written.split()), _MOST_QUERY)
 
 
-def duration_text(seconds: float) -> str:
-    """Return a duration as Prometheus reads it, in whole seconds: `5m`, `90s`."""
-    whole = max(1, int(seconds))
-    for unit, length in (("h", 3600), ("m", 60)):
-        if whole % length == 0:
-            return f"{whole // length}{unit}"
-    return f"{whole}s"
-
-
 def _is_since(at: str | None, served_since: datetime) -> bool:
     """Whether a check was made in the step that is served since then."""
-    try:
-        return at is not None and datetime.fromisoformat(at) >= served_since
-    except (ValueError, TypeError):
-        return False
+    moment = parse_time(at)
+    return moment is not None and moment >= served_since
 
 
 @dataclass(frozen=True, slots=True)

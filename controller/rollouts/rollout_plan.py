@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from controller.api.meta import Resource, timestamp
 from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
 from controller.delivery.changed_flags import Movement, answers, movement
 from controller.delivery.rollouts import change_text, generation_of
@@ -23,6 +22,7 @@ from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet, Json, State
 from evaluator.flags.rollout_rules import Cohort
 from evaluator.flags.rollouts import Exposure, Rollout
+from evaluator.host.times import timestamp
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagrollout import FlagRolloutSpec, Step
+    from controller.api.meta import Resource
 
 
 def notes_of(

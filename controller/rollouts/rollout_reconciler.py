@@ -16,7 +16,7 @@ from controller.delivery.actions import Action, in_cluster
 from controller.delivery.object_bounds import ROLLOUTS, TOO_MANY_ROLLOUTS
 from controller.delivery.overrides import seconds_to_next_end, set_name, target_of
 from controller.delivery.rollouts import PromotedSets, progress_of, rollouts_for, rollouts_naming
-from controller.rollouts.clocks import parse_time, present_step
+from controller.rollouts.clocks import present_step
 from controller.rollouts.comparisons import Comparison, Comparisons, Subject
 from controller.rollouts.decide import decide, due_of, suspend
 from controller.rollouts.promoted_shards import PromotedShards
@@ -26,6 +26,7 @@ from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.candidates import matches
 from evaluator.flags.rollouts import metadata_in_rollouts
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

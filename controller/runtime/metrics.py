@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -17,10 +16,12 @@ from controller.api.flagoverride import ACTIVE, FlagOverrideSpec, FlagOverrideSt
 from controller.api.kinds import status_of
 from controller.api.rollout_status import FlagRolloutStatus, Phase, Verdict
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
+from evaluator.host.times import parse_time
 from evaluator.server.families import PortMetrics, share_families
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
 
     from prometheus_client.core import Metric
 
@@ -230,7 +231,7 @@ class ControllerMetrics(Collector):
             if since is not None:
                 age.add_metric(key, self._since(since))
             for entry in (status.providers or ()) if isinstance(status, ConfigurationStatus) else ():
-                lapsed = _time(entry.stale_since or "")
+                lapsed = parse_time(entry.stale_since)
                 seconds = 0.0 if lapsed is None else self._since(lapsed)
                 stale.add_metric((resource.namespace, resource.name, entry.name), seconds)
         yield conditions
@@ -278,14 +279,7 @@ class ProcessMetrics(Collector):
 def _artifact_time(status: Status) -> datetime | None:
     if not isinstance(status, SourceStatus) or status.artifact is None:
         return None
-    return _time(status.artifact.last_update_time)
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+    return parse_time(status.artifact.last_update_time)
 
 
 def watch_metrics(watches: WatchHealth) -> Iterator[Metric]:

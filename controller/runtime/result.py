@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from controller.api.fields import Model, parse_spec
-from controller.api.meta import REQUESTED_AT, Resource, timestamp
+from controller.api.meta import REQUESTED_AT, Resource
 from controller.api.status import (
     FALSE,
     READY,
@@ -25,6 +25,7 @@ from controller.api.status import (
 from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.plain_text import clean
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting, stall_on_invalid_text
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,6 @@ import hashlib
 import ipaddress
 import ssl
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,11 +26,11 @@ from controller.runtime.setbacks import Failed, Stalled
 from evaluator.flags.document import Syntax, format_of
 from evaluator.flags.merge import parse
 from evaluator.flags.model import REVISION_KEY
+from evaluator.host.times import parse_http_date
 from evaluator.wire import sync_pb2
 from evaluator.wire.sync_messages import SELECTOR_HEADER, SERVICE
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from urllib.parse import SplitResult
 
     import aiohttp
@@ -159,7 +158,11 @@ class HttpFlags:
             return None
         etag = answer.headers.get("ETag", "")
         version = etag if _is_etag(etag) else ""
-        return RemoteAnswer(partial(parse, content, file=file), version, modified=_time_of(answer))
+        return RemoteAnswer(
+            partial(parse, content, file=file),
+            version,
+            modified=parse_http_date(answer.headers.get("Last-Modified", "")),
+        )
 
 
 def _require_document(answer: aiohttp.ClientResponse, host: str) -> None:
@@ -211,14 +214,6 @@ def _is_etag(text: str) -> bool:
     """Whether it is an ETag that can be sent back."""
     quoted = text.removeprefix("W/")
     return len(text) <= _MOST_ETAG and text.isascii() and text.isprintable() and quoted[:1] == '"'
-
-
-def _time_of(answer: aiohttp.ClientResponse) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(answer.headers.get("Last-Modified", ""))
-    except (ValueError, OverflowError):
-        return None
-    return moment if moment.tzinfo is not None else None
 
 
 _DETAILS: Final = 200

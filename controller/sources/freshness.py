@@ -11,6 +11,7 @@ from typing import Final
 
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.api.status import Status
+from evaluator.host.times import parse_time
 
 SHARED: Final = timedelta(seconds=1)
 """Seconds by which a shared answer may be old for a scheduled reconcile."""
@@ -70,11 +71,8 @@ class PollSchedule:
 
 def _creation_time(resource: Resource) -> datetime | None:
     """The latest time at which the object can have been created: the API server gives whole seconds."""
-    try:
-        created = datetime.fromisoformat(resource.created)
-    except ValueError:
-        return None
-    return created + timedelta(seconds=1) if created.tzinfo is not None else None
+    created = parse_time(resource.created)
+    return None if created is None else created + timedelta(seconds=1)
 
 
 @dataclass(slots=True)

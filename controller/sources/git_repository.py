@@ -13,11 +13,11 @@ import pygit2
 from pygit2.enums import ConfigLevel, FileStatus, ObjectType, RepositoryOpenFlag
 
 from controller.api.addresses import parse_location
-from controller.api.meta import timestamp
 from controller.api.parsing import InvalidTextError
 from controller.api.references import TAGS
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.git_credentials import SHA256_REPOSITORY
+from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

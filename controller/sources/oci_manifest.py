@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tarfile
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,6 +21,7 @@ from controller.artifacts.archive import (
 from controller.runtime.plain_text import json_object, one_line
 from controller.runtime.setbacks import Stalled
 from controller.sources.source_files import create_file
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,8 @@ class OciManifest:
         """Return the entries for `status.artifact.metadata`."""
         metadata = {key: self.annotations.get(key, "") for key in _KEPT}
         metadata[AUTHOR] = self.annotations.get(AUTHORS, "")
-        metadata[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))
+        created = parse_time(self.annotations.get(CREATED))
+        metadata[COMMITTED_AT] = "" if created is None else created.isoformat()
         return {key: one_line(text, _LONGEST) for key, text in metadata.items() if text}
 
     @property
@@ -158,14 +159,6 @@ def _choose_layer(layers: list[dict[str, Any]], media_type: str | None) -> Image
     if chosen.size < 0:
         raise _invalid("its layer has no size")
     return chosen
-
-
-def _moment(text: str) -> str:
-    """Return the time in UTC; empty for an invalid one."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC).isoformat()
-    except (ValueError, OverflowError):
-        return ""
 
 
 def _invalid(why: str) -> Stalled:

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
-from controller.api.meta import (
-    ACCEPT_REVISION,
-    SIGNED_AT,
-    VERIFIED_BY,
-    Resource,
-    lets_through,
-    precise_timestamp,
-    timestamp,
-)
+from controller.api.meta import ACCEPT_REVISION, SIGNED_AT, VERIFIED_BY, Resource, lets_through
 from controller.api.status import FALSE, TRUE, Condition
 from controller.runtime.event import Occurrence
 from controller.runtime.plain_text import one_line
@@ -24,6 +16,7 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Waiting
 from controller.sources.backend import AcceptedRevision, Fetched, Revision, SourceBackend, Unverified
 from controller.sources.include import Included, include_health
+from evaluator.host.times import precise_timestamp, timestamp
 
 if TYPE_CHECKING:
     from datetime import datetime

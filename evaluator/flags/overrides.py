@@ -31,6 +31,7 @@ from evaluator.flags.model import (
 from evaluator.flags.outcomes import OutcomeReader, variant_named
 from evaluator.flags.references import Expander, RuleTooLarge, measure
 from evaluator.flags.rules import check_rule
+from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -200,8 +201,7 @@ def _metadata(
     metadata = {key: value for key, value in beneath.metadata.items() if key not in OVERRIDE_KEYS}
     metadata |= {OVERRIDE_KEY: override.name, OVERRIDE_REASON_KEY: override.reason, OVERRIDE_HIDES_KEY: hides}
     if override.expires is not None:
-        moment = datetime.fromtimestamp(override.expires, UTC)
-        metadata[OVERRIDE_EXPIRES_KEY] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata[OVERRIDE_EXPIRES_KEY] = timestamp(datetime.fromtimestamp(override.expires, UTC))
     if notes:
         metadata[OVERRIDE_BENEATH_KEY] = _text(notes)
     return MappingProxyType(metadata)
@@ -267,10 +267,8 @@ def _expiry(metadata: Mapping[str, Scalar]) -> int | None:
     text = metadata.get(OVERRIDE_EXPIRES_KEY)
     if not isinstance(text, str) or not _EXPIRES.fullmatch(text):
         return None
-    try:
-        return int(datetime.fromisoformat(text).timestamp())
-    except ValueError:
-        return None
+    moment = parse_time(text)
+    return None if moment is None else int(moment.timestamp())
 
 
 def layers_of(flag: Flag) -> tuple[Flag | None, tuple[Override, ...]]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +22,11 @@ from evaluator.flags.known_operators import DEPTH
 from evaluator.flags.merge import parse
 from evaluator.flags.model import EMPTY, FLAG_SET_KEY, SETS_KEY, ComposedPart, FlagSet, Json
 from evaluator.flags.text import Bounds
+from evaluator.host.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 
 MOST_PARTS: Final = 8
@@ -147,10 +148,7 @@ def decode(content: bytes) -> Saved:
     parsed = parse(document, file="last-good.json", bounds=_BOUNDS)
     if parsed.whole_bad or parsed.bad:
         raise ValueError(f"it cannot be read: {parsed.problems[0]}")
-    moment = datetime.fromisoformat(saved_at)
-    if moment.tzinfo is None:
-        raise ValueError("its time has no zone")
-    return Saved(read_parts(parsed.flag_set), moment, context)
+    return Saved(read_parts(parsed.flag_set), read_time(saved_at), context)
 
 
 def _header(line: bytes) -> dict[str, Json]:

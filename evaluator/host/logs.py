@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from evaluator.host.times import precise_timestamp
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -62,8 +64,7 @@ class ConsoleLines(logging.Formatter):
 
 
 def _time(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return precise_timestamp(datetime.fromtimestamp(record.created, UTC))
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

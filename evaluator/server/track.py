@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from evaluator.host.times import parse_time
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import JSON, Request, Response, RpcError
 from evaluator.http.routes import Routes
@@ -132,11 +132,8 @@ def _value(value: Any) -> float | None:
 def _moment(text: Any) -> float | None:
     if text is None:
         return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = parse_time(text)
+    if moment is None:
         raise InvalidRequestError(
             "GENERAL", "timestamp must be a time with its zone, such as 2026-01-02T03:04:05Z"
         )

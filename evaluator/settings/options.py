@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import shorten
-from evaluator.host.durations import parse_duration
+from evaluator.host.times import parse_duration
 from evaluator.settings.settings import InvalidSettingError
 
 if TYPE_CHECKING:

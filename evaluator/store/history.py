@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
 from evaluator.host import durable
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,11 +205,8 @@ class History:
 
 def instant(text: str) -> float:
     """Unix seconds of an RFC 3339 time. Raises InvalidInstantError."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = parse_time(text)
+    if moment is None:
         raise InvalidInstantError(
             "at must be a digest (sha256:…, at least 8 digits) or a time with its zone, "
             "such as 2026-01-02T03:04:05Z"

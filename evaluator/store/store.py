@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from evaluator.flags.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing, FlagSet, Json
+from evaluator.host.times import timestamp
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 from evaluator.store.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
@@ -91,7 +92,7 @@ class Health:
         """Return since when the source is stale, as answers show it: RFC 3339 in UTC to the second."""
         if self.stale is None:
             return None
-        return datetime.fromtimestamp(self.stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(datetime.fromtimestamp(self.stale.since, UTC))
 
     def with_content(self, source: str, content: Content) -> Report:
         """A report of other content of the source that leaves the health as it is."""

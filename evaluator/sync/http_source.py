@@ -13,7 +13,6 @@ import urllib.request
 import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlencode, urlsplit
@@ -22,6 +21,7 @@ import urllib3
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from evaluator.flags.document import Syntax, format_of
+from evaluator.host.times import parse_http_date
 from evaluator.sync.credentials import authorization, read_secret, without_credentials
 from evaluator.sync.schedule import CAP, Schedule
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceEvent, SourceFault
@@ -361,8 +361,5 @@ def wait_of(retry_after: str, now: float) -> float:
     """Return the seconds of a `Retry-After`, up to CAP; 0 for none (RFC 9110, 10.2.3). now: Unix seconds."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(CAP, float(retry_after[:9]))
-    try:
-        moment = parsedate_to_datetime(retry_after).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
-    return min(CAP, max(0.0, moment - now))
+    moment = parse_http_date(retry_after)
+    return 0.0 if moment is None else min(CAP, max(0.0, moment.timestamp() - now))

@@ -19,10 +19,10 @@ import trustme
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.api.meta import timestamp
 from controller.runtime.clock import now
 from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.merge import parse
+from evaluator.host.times import timestamp
 from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
 from tests.cluster.objects import flags, manifest

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controller.api.meta import timestamp
 from controller.runtime.clock import now
+from evaluator.host.times import timestamp
 from tests.cluster import golden
 from tests.cluster.admission import admission
 from tests.cluster.controllers import ControllerProcess, controller

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from controller.api.flagrollout import PROMOTE
-from controller.api.meta import timestamp
 from controller.runtime.clock import now
 from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.merge import parse
+from evaluator.host.times import timestamp
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import followed_source
 from tests.cluster.objects import Namespace, condition, configuration, flags, manifest

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import timestamp
 from controller.runtime.clock import now
+from evaluator.host.times import timestamp
 from tests.clients.evaluator import evaluator
 from tests.cluster.admission import AdmissionProcess, install_rights, install_webhooks
 from tests.cluster.api import Refused, path_of

@@ -119,6 +119,14 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_one_module_reads_times_and_writes_durations() -> None:
+    reads = re.compile(r"\b(?:fromisoformat|strptime|parsedate\w*)\(|def \w*duration(?:_text)?\(seconds")
+    files = (file for package in ("controller", "evaluator") for file in modules(package))
+    assert [str(file) for file in files if reads.search((ROOT / file).read_text())] == [
+        "evaluator/host/times.py"
+    ]
+
+
 def patched_constants(file: Path) -> list[str]:
     """Where `monkeypatch.setattr` names a constant: such a test knows how the value is kept."""
     calls = (node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call))

@@ -12,7 +12,6 @@ from controller.cli.output import plain, table
 from controller.cli.rollout_view import RolloutRecord, as_record, as_text
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import by_member, read_sets
-from controller.delivery.state_words import duration_text
 from tests.unit.controller.delivery.worlds import (
     AT_STEP,
     FIRST,
@@ -157,8 +156,3 @@ def test_the_tree_says_of_a_flag_set_that_what_it_depends_on_is_being_rolled_out
         [Resource.of({"kind": "FlagSet", "metadata": named, "status": {"conditions": [condition]}})], {}
     )
     assert root.state == condition["message"]
-
-
-def test_durations_are_written_as_in_a_spec() -> None:
-    texts = [duration_text(seconds) for seconds in (0, 30, 90, 3_600, 5_400, 90_000)]
-    assert texts == ["0s", "30s", "1m30s", "1h", "1h30m", "25h"]

@@ -64,8 +64,13 @@ async def test_what_is_delivered_is_what_members_should_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamp", "moment"), [("2026-01-01T00:00:00.250Z", 1767225600.25), ("yesterday", None), (None, None)]
-)
+    ("stamp", "moment"),
+    [
+        ("2026-01-01T00:00:00.250Z", 1767225600.25), ("2026-01-01T00:00:00.250", None), ("yesterday", None),
+        (None, None),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("in_tokyo")
 async def test_the_object_says_when_a_change_was_observed(stamp: str | None, moment: float | None) -> None:
     scene = Scene()
     scene.learn("shop/flags", flags("one"), annotations={} if stamp is None else {OBSERVED_AT: stamp})

@@ -20,7 +20,7 @@ from controller.rollouts.decide import decide, due_of
 from controller.rollouts.observation import Commit, Misfit, Observation
 from controller.rollouts.rollout_ports import HookAnswer
 from evaluator.flags.candidates import candidate_digest
-from evaluator.host.durations import parse_duration
+from evaluator.host.times import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

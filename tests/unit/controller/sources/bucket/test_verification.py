@@ -14,12 +14,13 @@ import pytest
 
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.meta import ACCEPT_REVISION, SIGNED_AT, VERIFIED_BY, precise_timestamp
+from controller.api.meta import ACCEPT_REVISION, SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
 from controller.runtime.clock import now
 from controller.sources.bucket_backend import call_here
 from controller.sources.bucket_factory import BucketFactory
 from controller.sources.bucket_listing import MANIFEST, SIGNATURE
+from evaluator.host.times import precise_timestamp
 from tests.registry.signing import BUNDLE, Key, sign_folder
 from tests.s3 import LOGIN, S3, manifest
 from tests.signing import run

@@ -131,10 +131,12 @@ def test_challenges_are_read_as_registries_write_them() -> None:
     ("created", "expected"),
     [
         ("2026-11-23T04:00:00.5+02:00", "2026-11-23T02:00:00.500000+00:00"),
+        ("2026-11-23T04:00:00", None),
         ("yesterday", None),
         ("0001-01-01T00:00:00+14:00", None),
     ],
 )
+@pytest.mark.usefixtures("in_tokyo")
 def test_a_time_is_given_in_utc_or_not_at_all(created: str, expected: str | None) -> None:
     layers = [{"mediaType": "a", "digest": DIGEST, "size": 1}]
     annotations = {"org.opencontainers.image.created": created}
