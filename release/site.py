@@ -1,7 +1,8 @@
 """`make docs`: the pages of docs/ as a site in site/, by Zensical.
 
-Links that lead out of docs/ lead to the repository, whose URL is the variable FLAGSTAFF_REPOSITORY; without
-it they become plain text. The exit code is Zensical's: a link that leads nowhere is an error.
+Links that lead out of docs/, and to the project's own pages in it, lead to the repository, whose URL is the
+variable FLAGSTAFF_REPOSITORY; without it they become plain text. The exit code is Zensical's: a link that
+leads nowhere is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(((?:\.\./)+[^)\s]*)\)")
+PROJECTS: Final = ("adr", "architecture.md", "project")
+"""Below docs/, and about Flagstaff's development: no user reads them on the site."""
+LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\((?!#)([^):\s]+)\)")
 
 
 def link_repository(text: str, page: str, repository: str) -> str:
@@ -25,10 +28,11 @@ def link_repository(text: str, page: str, repository: str) -> str:
 
     def replace(link: re.Match[str]) -> str:
         label, target = link.groups()
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
-        if not path.startswith("../"):
+        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target))
+        first, _, below = path.partition("/")
+        if first == "docs" and below.partition("/")[0].partition("#")[0] not in PROJECTS:
             return link[0]
-        return f"[{label}]({repository}/blob/main/{path[3:]})" if repository else label
+        return f"[{label}]({repository}/blob/main/{path})" if repository else label
 
     return LINK.sub(replace, text)
 
@@ -38,7 +42,7 @@ def main() -> int:
     repository = os.environ.get("FLAGSTAFF_REPOSITORY", "").rstrip("/")
     with tempfile.TemporaryDirectory(prefix="flagstaff-site-") as name:
         folder = Path(name)
-        shutil.copytree(ROOT / "docs", folder / "docs")
+        shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns(*PROJECTS))
         for page in (folder / "docs").rglob("*.md"):
             path = page.relative_to(folder / "docs").as_posix()
             page.write_text(link_repository(page.read_text(), path, repository))

@@ -1,4 +1,4 @@
-"""The published OFREP provider as docs/tracking.md extends it: it reports events."""
+"""The published OFREP provider as docs/rollout-analysis.md extends it: it reports events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from openfeature.contrib.provider.ofrep import OFREPProvider
 
-_PAGE: Final = Path(__file__).parents[1] / "docs" / "tracking.md"
+_PAGE: Final = Path(__file__).parents[1] / "docs" / "rollout-analysis.md"
 
 
 def tracking_provider(port: int) -> OFREPProvider:

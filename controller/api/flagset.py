@@ -235,7 +235,7 @@ class FlagSetSpec(Model):
     service_account_name: ObjectName | None = None
     """The service account in the same namespace with whose rights the FlagSet writes
     ([tenants](../tenants.md#acting-as-a-service-account)); the controller's
-    [default](../controller-settings.md#settings) if it is not set.
+    [default](../reference/controller-settings.md#settings) if it is not set.
     """
     depends_on: Annotated[
         tuple[Dependency, ...], Field(max_length=32), BeforeValidator(require_short_expressions)

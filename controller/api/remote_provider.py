@@ -82,7 +82,7 @@ class RemoteFlagProvider(RuledModel):
     """The login at the server; without it, the request is anonymous."""
     service_account_name: ObjectName | None = None
     """The service account in the same namespace with whose rights the Secret is read and FlagShards are
-    written; the controller's [default](../controller-settings.md#settings) if it is not set.
+    written; the controller's [default](../reference/controller-settings.md#settings) if it is not set.
     """
 
 

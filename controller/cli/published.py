@@ -318,7 +318,7 @@ def _text(node: ast.expr | None) -> str:
 
 
 ROOT: Final = Path(__file__).parents[2]
-PROMISES: Final = "docs/security-promises.md"
+PROMISES: Final = "docs/reference/security-promises.md"
 
 
 def published_files() -> Mapping[str, str]:

@@ -1,5 +1,5 @@
 """The register of shared resources: whatever work of several namespaces, clients or objects waits for, or is
-kept in. `docs/security-promises.md` prints it, and a test compares it with the program.
+kept in. `docs/reference/security-promises.md` prints it, and a test compares it with the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events of users, by the published OFREP provider as docs/tracking.md extends it, and by curl."""
+"""Events of users, by the published OFREP provider as docs/rollout-analysis.md extends it, and by curl."""
 
 from __future__ import annotations
 

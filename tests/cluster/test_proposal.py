@@ -1,5 +1,5 @@
 """The proposal that OpenFeature's integration grew out of: its manifest and annotations, applied as it prints
-them, and the manifests of docs/proposal.md.
+them, and the manifests of docs/project/proposal.md.
 """
 
 from __future__ import annotations

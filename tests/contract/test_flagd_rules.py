@@ -1,5 +1,5 @@
 """Odd rules beside flagd's own evaluator: every operator with anything in it, loops within loops; and the
-differences that docs/evaluation.md declares.
+differences that docs/reference/evaluation.md declares.
 
 FLAGSTAFF_FUZZ_EXAMPLES=20000 draws that many documents, others every time.
 """

@@ -16,7 +16,7 @@ from controller.events.alert_selection import AlertGrants
 from controller.runtime.cache import Cache, Change
 
 BOUND: Final = ObjectBound(("Thing",), "namespace", 3, "TooManyThings")
-PROMISES: Final = Path(__file__).parents[4] / "docs/security-promises.md"
+PROMISES: Final = Path(__file__).parents[4] / "docs/reference/security-promises.md"
 
 
 def thing(name: str, created: int = 0, kind: str = "Thing", **spec: object) -> Resource:
