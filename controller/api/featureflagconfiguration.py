@@ -1,10 +1,4 @@
-"""FeatureFlagConfiguration and FeatureFlag in every version, read as one flagd document.
-
-An object may hold the first form of `featureFlagSpec`, from before flagd had a schema.
-
-That form is known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, have a
-`returnType`, define a disabled flag by its state alone, and say its targeting as a list of rules.
-"""
+"""FeatureFlagConfiguration and FeatureFlag in every version, read as one flagd document."""
 
 from __future__ import annotations
 
@@ -14,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
+from controller.api import meta
 from controller.api.definition import AGE_COLUMN, READY_COLUMN, WITHHELD_COLUMNS, Definition, PrinterColumn
 from controller.api.fields import ATOMIC, ATOMIC_LIST, OPEN, InvalidSpecError, Model, Name
+from controller.api.first_form import modernise
 from controller.api.flagset_status import ProblemStatus
 from controller.api.meta import OPENFEATURE_VERSION, Resource
 from controller.api.remote_provider import ProviderStatus, RemoteFlagProvider
@@ -24,74 +20,6 @@ from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-
-_TYPES: Final = {"string": str, "boolean": bool, "number": (int, float), "integer": int, "object": dict}
-_NOTHING: Final = {"disabled": False}
-"""What a disabled flag without variants gets: it is never asked for."""
-
-
-def modernise(document: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the document as flagd reads it, and warnings. The parser reports what is not a flag."""
-    wrapped = document if isinstance(document.get("flags"), dict | list) else {"flags": document}
-    flags = wrapped["flags"]
-    if not isinstance(flags, dict):
-        return wrapped, ()
-    warnings: list[str] = []
-    modern = {
-        key: _flag(key, flag, warnings) if isinstance(flag, dict) else flag for key, flag in flags.items()
-    }
-    return {**wrapped, "flags": modern}, tuple(warnings)
-
-
-def _flag(key: str, flag: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    modern = {name: value for name, value in flag.items() if name not in {"returnType", "rules"}}
-    state = flag.get("state")
-    if isinstance(state, str) and state.upper() in {"ENABLED", "DISABLED"}:
-        modern["state"] = state.upper()
-    if modern.get("state") == "DISABLED" and not flag.get("variants"):
-        modern["variants"] = _NOTHING
-    if "rules" in flag and "targeting" not in flag:
-        modern["targeting"] = _translate_rules(flag["rules"])
-    kind = _TYPES.get(str(flag.get("returnType")))
-    variants = flag.get("variants")
-    if kind is not None and isinstance(variants, dict):
-        odd = [name for name, value in variants.items() if not _is(value, kind)]
-        if odd:
-            wrong = ", ".join(sorted(odd))
-            warnings.append(f"flag {key!r}: returnType is {flag['returnType']}, not so: {wrong}")
-    return modern
-
-
-def _is(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def _translate_rules(rules: Any) -> Any:
-    """Return the old rules as one: the first whose conditions all hold gives its variant."""
-    if not isinstance(rules, list):
-        return rules
-    steps: list[Any] = []
-    for rule in rules:
-        try:
-            variant = rule["action"]["variant"]
-            conditions = [_condition(condition) for condition in rule.get("conditions") or ()]
-        except (KeyError, TypeError, AttributeError):
-            # Not what a rule is: the parser says so, with its place, of what cannot be an operator.
-            return {"rules": rules}
-        steps += [_all(conditions), variant]
-    return {"if": [*steps, None]} if steps else {}
-
-
-def _all(conditions: list[Any]) -> Any:
-    """Return the conjunction of conditions; true without any, where flagd's `and` would be false."""
-    if len(conditions) > 1:
-        return {"and": conditions}
-    return conditions[0] if conditions else True
-
-
-def _condition(condition: dict[str, Any]) -> dict[str, Any]:
-    return {condition["op"]: [{"var": condition["context"]}, condition["value"]]}
 
 
 _ANY: Final[dict[str, Any]] = {"type": "object", OPEN: True}
@@ -139,8 +67,8 @@ FLAGD_DOCUMENT: Final = WithJsonSchema(
 """Of FeatureFlagConfiguration and FeatureFlag."""
 
 
-KIND: Final = "FeatureFlagConfiguration"
-FLAG_KIND: Final = "FeatureFlag"
+KIND: Final = meta.CONFIGURATION_KIND
+FLAG_KIND: Final = meta.FLAG_KIND
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Most bytes of a document in a string: more does not fit into an object."""
 

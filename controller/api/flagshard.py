@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
+from controller.api import meta
 from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import RuledModel, SpecRule, in_schema
 from controller.api.meta import ObjectKey, Resource
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-KIND: Final = "FlagShard"
+KIND: Final = meta.SHARD_KIND
 
 
 class FlagShardSpec(RuledModel):

@@ -60,7 +60,7 @@ from controller.runtime.process import Leadership, Role, end_at_signals, forever
 from controller.runtime.watch_health import CacheFiller, WatchHealth
 from controller.runtime.watches import Dispatcher, indexes_of
 from controller.sources.freshness import PendingPushes
-from controller.sources.source_files import Leftovers
+from controller.sources.reconciler import Leftovers
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from evaluator.host.threads import share_threads
 from evaluator.http.limits import MANAGEMENT

@@ -14,7 +14,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.api.status import NAME_CONFLICT, SUPERSEDED, TRUE, Condition, Status
 from controller.delivery.claims import SHADOWED, Conflict
 from controller.delivery.delivered import Delivered, delivery_of
-from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
+from controller.delivery.problem_text import first_problem, problem_list
 from controller.delivery.progress_words import override_texts
 from controller.delivery.rollouts import (
     change_text,
@@ -25,6 +25,7 @@ from controller.delivery.rollouts import (
 )
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done
+from controller.runtime.secret_texts import withhold_messages
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY

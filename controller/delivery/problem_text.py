@@ -4,7 +4,6 @@ them. Pure.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -13,14 +12,11 @@ from controller.runtime.plain_text import one_line
 from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 MOST_PROBLEMS: Final = 50
 _MESSAGE: Final = 500
-_WITHHELD: Final = "{} (the words are withheld, since it contains a value of a Secret)"
-_HARMLESS: Final = frozenset({"decryption-failed", "secret-place", "variable-place", "variables-too-large"})
-"""Codes of problems whose words quote no value."""
 
 
 def place(problem: Problem) -> str:
@@ -51,18 +47,6 @@ def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
             message=cut(problem.message),
         )
         for problem in ordered[:MOST_PROBLEMS]
-    )
-
-
-def withhold_messages(
-    problems: Iterable[Problem], secret: Callable[[str | None], bool]
-) -> tuple[Problem, ...]:
-    """The problems, without the words of those about a flag that is `secret`, by key: they may quote it."""
-    return tuple(
-        replace(problem, message=_WITHHELD.format(problem.code))
-        if secret(problem.flag) and problem.code not in _HARMLESS
-        else problem
-        for problem in problems
     )
 
 

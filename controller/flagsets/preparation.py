@@ -15,10 +15,9 @@ from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from controller.api import featureflagconfiguration, flagshard
-from controller.api.featureflagconfiguration import modernise
-from controller.api.meta import OPENFEATURE_GROUP
-from controller.delivery.problem_text import withhold_messages
+from controller.api.first_form import modernise
+from controller.api.meta import CONFIGURATION_KIND, FLAG_KIND, OPENFEATURE_GROUP, SHARD_KIND
+from controller.runtime.secret_texts import withhold_messages
 from evaluator.flags.document import format_of, read_document, read_documents
 from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import flag_at
@@ -31,11 +30,9 @@ if TYPE_CHECKING:
 
 
 CODE: Final = "wrong-manifest"
-_KINDS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
+_KINDS: Final = frozenset({CONFIGURATION_KIND, FLAG_KIND})
 _FORMS: Final[Mapping[str, tuple[type, ...]]] = {"flagSpec": (dict,), "featureFlagSpec": (dict, str)}
-_READ: Final = (
-    f"{featureflagconfiguration.FLAG_KIND} and {featureflagconfiguration.KIND} of {OPENFEATURE_GROUP}"
-)
+_READ: Final = f"{FLAG_KIND} and {CONFIGURATION_KIND} of {OPENFEATURE_GROUP}"
 _OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 _DATA: Final = ("data", "binaryData")
 """Where a ConfigMap holds files."""
@@ -132,7 +129,7 @@ def _of_object(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
             _from_text(document, value) if isinstance(value, str) else _part(document, value, ("spec", form))
         )
         return (replace(made, embedded=True),)
-    if form is not None and kind != flagshard.KIND and (is_manifest(top) or kind in _KINDS):
+    if form is not None and kind != SHARD_KIND and (is_manifest(top) or kind in _KINDS):
         message = f"flags are read of {_READ}, not of {_describe_kind(top)}; correct apiVersion or kind"
         return (_without_flags(document, (), message),)
     if (kind, top.get("apiVersion")) == ("ConfigMap", "v1"):

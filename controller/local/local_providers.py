@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.addresses import SCHEME, parse_location
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
 from controller.sources import source_files
-from controller.sources.bucket_listing import Scheme, parse_url
-from controller.sources.git_backend import open_source
+from controller.sources.bucket_place import Scheme, parse_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -81,7 +80,9 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
         module = await asyncio.to_thread(import_module, "controller.local.worktree_backend")
         yield module.open_working_tree(options)
         return
-    source = open_source(
+    # Its libraries take long to load, and a folder is read without them.
+    module = await asyncio.to_thread(import_module, "controller.sources.git_backend")
+    source = module.open_source(
         options.source,
         reference=options.reference,
         mirror_root=Path(),

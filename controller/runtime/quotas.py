@@ -8,24 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.kinds import status_of
 from controller.runtime.cache import Cache, Change, Index
-from controller.runtime.setbacks import Stalled
+from controller.runtime.setbacks import QUOTA_EXCEEDED, over_quota
 from controller.runtime.watches import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.api.meta import ObjectKey, Resource
-
-REASON: Final = "QuotaExceeded"
-
-
-def over(noun: str, namespace: str, total: int, most: int, option: str) -> Stalled:
-    """The refusal of what would be `total` of a namespace, which may have `most` by `option`."""
-    return Stalled(
-        REASON,
-        f"{noun} of namespace {namespace}: {total}, and its quota is {most}; "
-        f"remove some, or have the quota raised ({option})",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +41,7 @@ class Quota:
             return
         total = self._total(resource, wanted)
         if total > self.most:
-            raise over(self.noun, resource.namespace, total, self.most, self.option)
+            raise over_quota(self.noun, resource.namespace, total, self.most, self.option)
         self._claimed[resource.key] = (resource.uid, wanted)
 
     @contextlib.contextmanager
@@ -97,7 +86,7 @@ def index_of_refused(kind: str) -> Index:
     return Index(
         f"{kind} over a quota",
         frozenset({kind}),
-        lambda resource: (REASON,) if status_of(resource).failure == REASON else (),
+        lambda resource: (QUOTA_EXCEEDED,) if status_of(resource).failure == QUOTA_EXCEEDED else (),
     )
 
 
@@ -108,7 +97,7 @@ def wake_when_freed(kind: str, index: Index, used: Callable[[Resource], int]) ->
         before, after = change.before, change.after
         if after is not None and (before is None or used(after) >= used(before)):
             return []
-        return [resource.key for resource in cache.find(index, change.latest.namespace, REASON)]
+        return [resource.key for resource in cache.find(index, change.latest.namespace, QUOTA_EXCEEDED)]
 
     return Watch(
         frozenset({kind}),

@@ -20,7 +20,9 @@ from urllib.parse import quote, urlsplit
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from evaluator.flags.problems import Problem
 
 
 ALLOWED_HOSTS: Final = "flagstaff.dev/allowed-hosts"
@@ -246,3 +248,20 @@ def proxy_url(secret: SecretTexts, schemes: Sequence[str]) -> str:
         pair = f"{quote(username, safe='')}:{quote(password, safe='')}"
         parts = parts._replace(netloc=f"{pair}@{parts.netloc}")
     return parts.geturl()
+
+
+_WITHHELD: Final = "{} (the words are withheld, since it contains a value of a Secret)"
+_HARMLESS: Final = frozenset({"decryption-failed", "secret-place", "variable-place", "variables-too-large"})
+"""Codes of problems whose words quote no value."""
+
+
+def withhold_messages(
+    problems: Iterable[Problem], secret: Callable[[str | None], bool]
+) -> tuple[Problem, ...]:
+    """The problems, without the words of those about a flag that is `secret`, by key: they may quote it."""
+    return tuple(
+        replace(problem, message=_WITHHELD.format(problem.code))
+        if secret(problem.flag) and problem.code not in _HARMLESS
+        else problem
+        for problem in problems
+    )

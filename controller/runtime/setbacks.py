@@ -85,3 +85,15 @@ def stall_on_invalid_text() -> Iterator[None]:
         yield
     except InvalidTextError as error:
         raise Stalled(error.reason, str(error)) from error
+
+
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+
+
+def over_quota(noun: str, namespace: str, total: int, most: int, option: str) -> Stalled:
+    """The refusal of what would be `total` of a namespace, which may have `most` by `option`."""
+    return Stalled(
+        QUOTA_EXCEEDED,
+        f"{noun} of namespace {namespace}: {total}, and its quota is {most}; "
+        f"remove some, or have the quota raised ({option})",
+    )

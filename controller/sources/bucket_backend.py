@@ -25,16 +25,13 @@ from controller.sources.backend import (
 )
 from controller.sources.bucket_listing import (
     PROOF,
-    Bucket,
     Listed,
     ManifestQuestion,
     ManifestTrust,
-    Scheme,
-    azure_account,
-    parse_url,
     revision_of,
     select,
 )
+from controller.sources.bucket_place import Bucket, Scheme, azure_account, parse_url
 from controller.sources.cosign import read_cosign_keys
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import OF_OPTIONS, on_command_line

@@ -13,7 +13,8 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from controller.runtime.plain_text import one_line, redact
 from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.bucket_listing import Bucket, Listed, Scheme
+from controller.sources.bucket_listing import Listed
+from controller.sources.bucket_place import Bucket, Scheme
 from controller.sources.source_files import create_file
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from controller.runtime.secret_texts import SecretTexts, proxy_url
 from controller.runtime.setbacks import Setback, Stalled, stall_on_invalid_text
 from controller.sources.backend import BackendFactory, FetchRequest
 from controller.sources.bucket_backend import CLIENT, TASK, BucketBackend, in_helper
-from controller.sources.bucket_listing import Bucket, ManifestTrust, Scheme, azure_account
+from controller.sources.bucket_listing import ManifestTrust
+from controller.sources.bucket_place import Bucket, Scheme, azure_account
 from controller.sources.cosign import read_cosign_keys
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets, in_cluster

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pygit2
 
 from controller.api.references import HEADS, TAGS
-from controller.runtime.quotas import over
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Failed, Stalled, over_quota
 from controller.sources.backend import Fetched, FetchRequest, Revision, TreeLimits, Unverified
 from controller.sources.git_credentials import LIMIT, UNADVERTISED
 from controller.sources.git_program import BrokenMirrorError, GitProgram, LsRemoteCache
@@ -94,7 +93,9 @@ class MirrorQuota:
         size += sum(_bytes_in(other) for other in mirror.parent.glob("*.git") if other != mirror)
         most = self._most(namespace)
         if most and size > most:
-            raise over("bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes")
+            raise over_quota(
+                "bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes"
+            )
 
 
 def _bytes_in(folder: Path) -> int:

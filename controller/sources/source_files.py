@@ -1,29 +1,23 @@
-"""Files of a source: ignored ones, ones that are not verified yet, and those of deleted sources."""
+"""Files of a source: ignored ones, and ones that are not verified yet."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagsource
 from controller.api.parsing import InvalidTextError, ignore_patterns, of_files
-from controller.runtime.setbacks import Setback, Stalled, as_failed
+from controller.runtime.setbacks import Stalled, as_failed
 from controller.runtime.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-    from datetime import datetime
+    from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
     from typing import BinaryIO
 
     from pathspec import GitIgnoreSpec
-
-    from controller.api.meta import ObjectKey
-    from controller.runtime.cache import Cache
 
 
 FILE: Final = ".sourceignore"
@@ -103,39 +97,6 @@ def _compile(patterns: str | None, place: str = "spec.ignore", reason: str = "In
         return ignore_patterns(patterns)
     except InvalidTextError as error:
         raise Stalled(reason, f"{place}: {error}") from error
-
-
-log = logging.getLogger(__name__)
-
-SWEEP: Final = 3600.0
-"""Seconds between two sweeps of what backends keep."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """Removes the files that deleted sources left on the disk."""
-
-    cache: Cache
-    keep: Callable[[Iterable[ObjectKey]], None]
-    """Removes the artifacts of all but these sources. Blocks. Raises Setback."""
-    sweeps: Collection[Callable[[datetime], Awaitable[None]]]
-    """Each removes one backend's unused files, such as mirrors of repositories."""
-    now: Callable[[], datetime]
-    sweep_after: float = SWEEP
-
-    async def remove_artifacts(self) -> None:
-        """Remove artifacts of sources that were deleted while no controller ran."""
-        sources = [source.key for source in self.cache.of_kind(flagsource.KIND)]
-        try:
-            await asyncio.to_thread(self.keep, sources)
-        except Setback as setback:
-            log.warning("old artifacts were not removed: %s", setback.message)
-
-    async def sweep(self) -> None:
-        """Wait, then sweep: by then every source that can be opened was, and it is known what each uses."""
-        await asyncio.sleep(self.sweep_after)
-        for sweep in self.sweeps:
-            await sweep(self.now())
 
 
 @contextlib.asynccontextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from controller.sources.bucket_listing import Bucket
+    from controller.sources.bucket_place import Bucket
     from tests.buckets.relay import Relay
 
 KINDS = ("s3", "google", "azure")

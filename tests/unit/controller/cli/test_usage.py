@@ -63,10 +63,23 @@ def test_what_the_evaluator_says_of_a_wrong_word_cannot_steer_a_terminal(
     assert all(line.isprintable() for line in capsys.readouterr().err.splitlines())
 
 
+def test_linting_a_folder_loads_no_models_of_kinds(tmp_path: Path) -> None:
+    (tmp_path / "flags.yaml").write_text("flags: {}\n")
+    lint = f"from controller.cli import main; main(['lint', {str(tmp_path)!r}])"
+    heavy = "{'pydantic', 'pygit2', 'git', 'cryptography', 'kubernetes', 'grpc'}"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {lint}; print({heavy} & {{*sys.modules}})"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_missing_package_names_the_extra_to_install(tmp_path: Path) -> None:
     (tmp_path / "pydantic.py").write_text("raise ModuleNotFoundError(name='pydantic')\n")
     done = subprocess.run(
-        [sys.executable, "-m", "controller", "lint", "."],
+        [sys.executable, "-m", "controller", "schema"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

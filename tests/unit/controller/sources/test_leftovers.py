@@ -10,7 +10,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.runtime.cache import Cache
 from controller.runtime.process import forever
 from controller.runtime.setbacks import Failed
-from controller.sources.source_files import Leftovers
+from controller.sources.reconciler import Leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

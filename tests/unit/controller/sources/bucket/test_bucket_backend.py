@@ -13,7 +13,7 @@ import pytest
 
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.bucket_backend import BucketBackend, call_here, open_bucket
-from controller.sources.bucket_listing import Bucket, Scheme
+from controller.sources.bucket_place import Bucket, Scheme
 from tests.s3 import BUCKET, S3, answer_listing
 from tests.sync_sources import S3_KEY, S3_SECRET
 from tests.unit.controller.sources.bucket.fetching import fetch_files, refusal_of

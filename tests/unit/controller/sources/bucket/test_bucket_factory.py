@@ -16,7 +16,7 @@ from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import FetchRequest
 from controller.sources.bucket_backend import TASK
 from controller.sources.bucket_factory import BucketFactory, bucket_of
-from controller.sources.bucket_listing import Bucket, Scheme
+from controller.sources.bucket_place import Bucket, Scheme
 from tests.s3 import LOGIN, S3, manifest
 from tests.unit.controller.sources.bucket.opening import LOOK, Cluster
 

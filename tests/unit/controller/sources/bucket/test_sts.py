@@ -17,7 +17,7 @@ from controller.runtime.setbacks import Failed
 from controller.sources.backend import TreeLimits
 from controller.sources.bucket_client import list_objects
 from controller.sources.bucket_factory import bucket_of
-from controller.sources.bucket_listing import Bucket, Scheme
+from controller.sources.bucket_place import Bucket, Scheme
 from tests.s3 import BUCKET, S3
 from tests.sync_sources import S3_KEY, S3_SECRET
 
