@@ -1,7 +1,8 @@
 """Has a build write its commit and its date into the wheel and the source distribution, and compile a part
 of the wheel if FLAGSTAFF_NATIVE=1.
 
-The commit is that of FLAGSTAFF_COMMIT, or of Git; the date is SOURCE_DATE_EPOCH, or now. A source
+The commit is that of FLAGSTAFF_COMMIT, or of Git; the date is SOURCE_DATE_EPOCH, or now.
+FLAGSTAFF_PUBLISHED=1 says that the build goes to the Python package index. A source
 distribution has the file already, and the wheel that is built of it keeps it. An editable installation has
 none: its commit changes.
 """
@@ -28,7 +29,9 @@ def describe_build(root: Path) -> str:
     commit = os.environ.get("FLAGSTAFF_COMMIT") or _head(root)
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     date = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)  # noqa: TID251
-    return json.dumps({"commit": commit, "date": date.strftime("%Y-%m-%dT%H:%M:%SZ")}) + "\n"
+    published = os.environ.get("FLAGSTAFF_PUBLISHED") == "1"
+    build = {"commit": commit, "date": date.strftime("%Y-%m-%dT%H:%M:%SZ"), "published": published}
+    return json.dumps(build) + "\n"
 
 
 def _head(root: Path) -> str:

@@ -33,7 +33,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/validation": 500,
     "evaluator": 450,
     "evaluator/flags": 4150,
-    "evaluator/host": 550,
+    "evaluator/host": 565,
     "evaluator/http": 3950,
     "evaluator/receipts": 250,
     "evaluator/resolving": 850,

@@ -147,9 +147,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in _OURS:
             raise
+        from evaluator.host.build_version import install_command
+
         print(
             f"flagstaff {_verb(arguments)}: the package {error.name} is not installed; "
-            "install all that this verb needs: pip install 'flagstaff[controller]'",
+            f"install all that this verb needs: {install_command('controller')}",
             file=sys.stderr,
         )
         return UNREACHABLE

@@ -1,13 +1,13 @@
 """Tells which build of Flagstaff this is: its version, and the commit and date that the build wrote beside
-this module. A checkout that was never built asks Git.
+this module, and how to install more of it. A checkout that was never built asks Git.
 """
 
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _BUILD: Final = Path(__file__).with_name("build.json")
 _CHECKOUT: Final = Path(__file__).parents[2]
@@ -19,13 +19,35 @@ def describe_build() -> str:
     """Return `flagstaff VERSION (commit COMMIT, built DATE)`. The commit has 12 digits or is `unknown`; the
     date is in UTC; for a checkout it says `not built` in its place.
     """
-    try:
-        build = json.loads(_BUILD.read_bytes())
-    except FileNotFoundError:
-        commit, date = _commit_of_checkout(), "not built"
-    else:
+    if build := _build():
         commit, date = build["commit"], f"built {build['date']}"
+    else:
+        commit, date = _commit_of_checkout(), "not built"
     return f"flagstaff {version('flagstaff')} (commit {commit[:_DIGITS] or 'unknown'}, {date})"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs this build with an extra. It names a package on the index only if the
+    build says that it is published: any other package of that name there is somebody else's.
+    """
+    if _build().get("published"):
+        return f"pip install 'flagstaff[{extra}]'"
+    # PEP 610: pip and uv write where they installed a wheel, a folder or a repository from.
+    origin = json.loads(distribution("flagstaff").read_text("direct_url.json") or "{}")
+    url = origin.get("url", "file:///PATH/OF/THE/WHEEL")
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install -e '{url.removeprefix('file://')}[{extra}]'"
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"pip install 'flagstaff[{extra}] @ {url}'"
+
+
+def _build() -> dict[str, Any]:
+    try:
+        build: dict[str, Any] = json.loads(_BUILD.read_bytes())
+    except FileNotFoundError:
+        return {}
+    return build
 
 
 def _commit_of_checkout() -> str:

@@ -74,7 +74,9 @@ def open_session(
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("opentelemetry", "grpc"):
             raise
-        reason = "a collector is configured, and that needs OpenTelemetry's SDK: install flagstaff[otel]"
+        from evaluator.host.build_version import install_command  # noqa: PLC0415 - said at a failure alone
+
+        reason = f"a collector is configured, and that needs OpenTelemetry's SDK: {install_command('otel')}"
         if not settings.by_option:
             raise InvalidSettingError(reason) from missing
         log.warning("no metrics and traces are sent: %s", reason)

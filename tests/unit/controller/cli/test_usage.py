@@ -12,6 +12,7 @@ import pytest
 
 import evaluator.cli
 from controller.cli import VERBS, main
+from evaluator.host.build_version import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +88,7 @@ def test_missing_package_names_the_extra_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 3
     assert "the package pydantic is not installed" in done.stderr
-    assert "pip install 'flagstaff[controller]'" in done.stderr
+    assert f"install all that this verb needs: {install_command('controller')}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
