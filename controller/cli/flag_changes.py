@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from controller.cli.printing import printable, short
-from controller.delivery.changed_flags import changed_flags
-from evaluator.flags.diff import diff
+from controller.delivery.changed_flags import BothRules, changed_flags
+from evaluator.flags.diff import ChangedPart, diff
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,10 +21,21 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
 
 _MOST_LINES: Final = 100_000
+_WIDEST: Final = 1_000_000
 _MOST_MARKDOWN: Final = 200
-"""Lines of a comment; each may have 500 characters, and code hosts take 65,536."""
+"""Lines of a comment."""
+_MOST_CHARACTERS: Final = 50_000
+"""Characters of these lines: code hosts take 65,536 in all."""
 _MOST_KEYS: Final = 20
 _SIGNS: Final = {"+": "green", "-": "red", "~": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """The rule of a flag on both sides; null where there is none."""
+
+    before: Any
+    after: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,10 @@ class FlagChanges:
     """Keys of flags that only the first side has."""
     lines: tuple[str, ...]
     """A line for each flag, such as `~ banner: default off (false) → on (true)`."""
+    rules: dict[str, RuleChange] = field(default_factory=dict)
+    """Both rules of each flag whose targeting differs, by the flags' keys: with what they refer to where that
+    alone differs. Flags with values of Secrets are left out.
+    """
     problems: tuple[str, ...] = ()
     """What is wrong with the definitions of the second side. A flag with an error stays as it was."""
     in_steps: dict[str, str] = field(default_factory=dict)
@@ -65,12 +82,20 @@ class FlagChanges:
 def compare(names: tuple[str, str], before: FlagSet, after: Composition) -> FlagChanges:
     """The changes from `before` to what `after` would serve in its place."""
     changes = diff(before, after.flag_set)
+    rules = BothRules(before, after.flag_set)
+    shown = {
+        key: RuleChange(*(None if rule is ABSENT else rule for rule in rules.of(key)))
+        for key, parts in changes.changed.items()
+        if ChangedPart.TARGETING in parts
+        and all(CONFIDENTIAL_KEY not in side.flags[key].metadata for side in (before, after.flag_set))
+    }
     return FlagChanges(
         *names,
         added=changes.added,
         changed={key: tuple(part.value for part in parts) for key, parts in changes.changed.items()},
         removed=changes.removed,
-        lines=changed_flags(before, after.flag_set, changes, _MOST_LINES),
+        lines=changed_flags(before, after.flag_set, changes, _MOST_LINES, _WIDEST),
+        rules=shown,
         problems=tuple(str(problem) for problem in after.problems),
     )
 
@@ -92,9 +117,11 @@ def _rollout_lines(changes: FlagChanges) -> Iterator[str]:
 
 def as_markdown(changes: FlagChanges) -> str:
     """The same for a comment on a pull request; nothing of a definition is taken for markup."""
-    lines = changes.lines
-    if len(lines) > _MOST_MARKDOWN:
-        lines = (*lines[:_MOST_MARKDOWN], f"… and {len(lines) - _MOST_MARKDOWN} more")
+    sizes = accumulate(map(len, changes.lines))
+    count = min(_MOST_MARKDOWN, sum(size <= _MOST_CHARACTERS for size in sizes))
+    lines = changes.lines[:count]
+    if count < len(changes.lines):
+        lines = (*lines, f"… and {len(changes.lines) - count} more")
     # GitHub and GitLab colour lines that begin with + and -.
     shown = [line.replace("~ ", "! ", 1) if line.startswith("~ ") else line for line in lines]
     parts = [f"**Flags**: {changes.summary} (`{short(changes.before)}` → `{short(changes.after)}`)"]

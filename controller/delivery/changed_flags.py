@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from controller.runtime.plain_text import one_line
 from evaluator.flags.canonical import content_metadata, digest
 from evaluator.flags.diff import ChangedPart, Diff, same
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, Path
+from evaluator.flags.references import Expander, RuleTooLarge
+from evaluator.flags.text import json_path
 from evaluator.resolving.resolve import CompiledFlagSet, resolve
 
 if TYPE_CHECKING:
@@ -93,7 +97,7 @@ class FlagDifference(NamedTuple):
     def line(self) -> str:
         """`+ a: on (true)`, `- b`, `~ c: default off → on`."""
         line = f"{self.sign} {one_line(self.key, MOST_NAME)}"
-        return one_line(f"{line}: {self.words}", _LINE) if self.words else line
+        return f"{line}: {self.words}" if self.words else line
 
     @property
     def text(self) -> str:
@@ -102,23 +106,25 @@ class FlagDifference(NamedTuple):
 
 
 def changed_flags(
-    old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
+    old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES, width: int = _LINE
 ) -> tuple[str, ...]:
     """Lines such as `+ a: on (true)`, `- b`, `~ c: default off → on`, by key; past `most`, only a count."""
     keys = changed.keys
-    shown = differences(old, new, changed, len(keys) if len(keys) <= most else most - 1)
-    lines = tuple(difference.line for difference in shown)
+    shown = differences(old, new, changed, len(keys) if len(keys) <= most else most - 1, width)
+    lines = tuple(one_line(difference.line, width) for difference in shown)
     return lines if len(keys) <= most else (*lines, f"… and {len(keys) - len(shown)} more")
 
 
 def differences(
-    old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
+    old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES, width: int = _LINE
 ) -> tuple[FlagDifference, ...]:
-    """What changed of the first `most` flags, by key."""
-    return tuple(_difference(key, old, new, changed) for key in changed.keys[:most])
+    """What changed of the first `most` flags, by key, in at most `width` characters for each."""
+    rules = None if old is None else BothRules(old, new)
+    return tuple(_difference(key, rules, new, changed, width) for key in changed.keys[:most])
 
 
-def _difference(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> FlagDifference:
+def _difference(key: str, rules: BothRules | None, new: FlagSet, changed: Diff, width: int) -> FlagDifference:
+    old = None if rules is None else rules.old
     before = None if old is None else old.flags.get(key)
     after = new.flags.get(key)
     if after is None:
@@ -127,15 +133,15 @@ def _difference(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> F
         both = [FlagSet({key: version}) for version in (before, after) if version is not None]
         digests = " → ".join(digest(version)[:_DIGEST] for version in both)
         return FlagDifference(key, "+" if before is None else "~", f"secret {digests}")
-    if old is None or before is None:
+    if rules is None or before is None:
         return FlagDifference(key, "+", _default(after))
     # What is inherited from the set counts as the flag's.
     metadata = [
         content_metadata(flag.metadata_under(version.metadata))
-        for flag, version in ((before, old), (after, new))
+        for flag, version in ((before, rules.old), (after, new))
     ]
-    parts = _parts(before, after, changed.changed.get(key, ()), metadata[0], metadata[1])
-    return FlagDifference(key, "~", one_line("; ".join(parts), _LINE))
+    parts = _parts(before, after, changed.changed.get(key, ()), metadata[0], metadata[1], rules)
+    return FlagDifference(key, "~", one_line("; ".join(parts), width))
 
 
 def _parts(
@@ -144,6 +150,7 @@ def _parts(
     changes: tuple[ChangedPart, ...],
     metadata: Mapping[str, Json],
     metadata_after: Mapping[str, Json],
+    rules: BothRules,
 ) -> Iterator[str]:
     for change in changes:
         if change is ChangedPart.DEFAULT_VARIANT:
@@ -154,16 +161,82 @@ def _parts(
             yield f"variants {_entries(before.variants, after.variants)}"
         elif change is ChangedPart.METADATA:
             yield f"metadata {_entries(metadata, metadata_after)}".rstrip()
-        elif _same_rule(before, after):
-            yield "targeting, by a rule of $evaluators"
         else:
-            yield f"targeting {_change(before.targeting, after.targeting)}"
+            why = ", by a rule of $evaluators:" if _same_rule(before, after) else ""
+            yield f"targeting{why} {_rule_change(*rules.of(before.key))}"
 
 
 def _same_rule(before: Flag, after: Flag) -> bool:
     """Whether the rules are the same as they are written: what they refer to is not."""
     one, other = before.targeting, after.targeting
     return one is not ABSENT and other is not ABSENT and same(one, other)
+
+
+class BothRules:
+    """The rules of flags in two sets, ABSENT where there is none."""
+
+    def __init__(self, old: FlagSet, new: FlagSet) -> None:
+        self.old = old
+        self._new = new
+
+    @cached_property
+    def _expanders(self) -> tuple[Expander, Expander]:
+        return Expander(self.old.evaluators), Expander(self._new.evaluators)
+
+    def of(self, key: str) -> tuple[Json, Json]:
+        """The rules of a flag in both sets: as they are written, or expanded where these are the same."""
+        before, after = self.old.flags[key], self._new.flags[key]
+        rules = before.targeting, after.targeting
+        if _same_rule(before, after):
+            with suppress(RuleTooLarge):
+                return self._expanders[0].expand(rules[0]), self._expanders[1].expand(rules[1])
+        return rules
+
+
+class Edit(NamedTuple):
+    """One changed place of a rule; ABSENT for what is not there."""
+
+    path: Path
+    before: Json
+    after: Json
+
+
+def rule_edits(before: Json, after: Json, path: Path = ()) -> Iterator[Edit]:
+    """Yield what makes `after` of `before`, if it is done in this order: the smallest parts that differ."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        for key in before:
+            yield from rule_edits(before[key], after[key], (*path, key))
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _list_edits(before, after, path)
+    elif before is ABSENT or after is ABSENT or not same(before, after):
+        yield Edit(path, before, after)
+
+
+def _list_edits(before: list[Json], after: list[Json], path: Path) -> Iterator[Edit]:
+    shared = min(len(before), len(after))
+    start = end = 0
+    if len(before) != len(after):
+        while start < shared and same(before[start], after[start]):
+            start += 1
+        while end < shared - start and same(before[-1 - end], after[-1 - end]):
+            end += 1
+    for at in range(start, shared - end):
+        yield from rule_edits(before[at], after[at], (*path, at))
+    at = shared - end
+    # Each goes from, or comes to, the place at which the list then has it.
+    for gone in reversed(range(at, len(before) - end)):
+        yield Edit((*path, gone), before[gone], ABSENT)
+    for new in range(at, len(after) - end):
+        yield Edit((*path, new), ABSENT, after[new])
+
+
+def _rule_change(before: Json, after: Json) -> str:
+    """Both rules where they are short, else each place that differs."""
+    edits = [*rule_edits(before, after)]
+    if max(len(_text(before)), len(_text(after))) <= _VALUE or any(not edit.path for edit in edits):
+        return _change(before, after)
+    places = ", ".join(f"{json_path(edit.path)}: {_change(edit.before, edit.after)}" for edit in edits)
+    return places if len(edits) == 1 else f"at {len(edits)} places: {places}"
 
 
 def _default(flag: Flag) -> str:

@@ -59,9 +59,39 @@ def test_files_on_disk_are_compared_with_the_newest_commit(
         "changed": {"snow": ["defaultVariant"]},
         "removed": [],
         "lines": ["~ snow: default on (true) → off (false)"],
+        "rules": {},
         "problems": [],
         "inSteps": {},
     }
+
+
+def test_every_changed_place_of_rules_is_shown_whatever_is_printed(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = {
+        share: {
+            "if": [
+                {"in": [f"@example.{domain}", {"var": "email"}]},
+                "on",
+                {"or": [{"==": [{"var": f"attribute{number}"}, share + number]} for number in range(50)]},
+            ]
+        }
+        for share, domain in ((100, "com"), (200, "org"))
+    }
+    for share, rule in rules.items():
+        content = {"flags": {"banner": {**flag("off"), "targeting": rule}}}
+        repository.commit(f"share {share}", flags__json=json.dumps(content))
+    assert diff(repository, "HEAD~1..HEAD") == 1
+    text = capsys.readouterr().out
+    assert diff(repository, "HEAD~1..HEAD", "-o", "markdown") == 1
+    markdown = capsys.readouterr().out
+    for printed in (text, markdown):
+        shown = " ".join(printed.split())
+        assert 'targeting at 51 places: $.if[0].in[0]: "@example.com" → "@example.org"' in shown
+        assert '$.if[2].or[49]["=="][1]: 149 → 249' in shown
+    assert diff(repository, "HEAD~1..HEAD", "-o", "json") == 1
+    printed = json.loads(capsys.readouterr().out)["rules"]
+    assert printed == {"banner": {"before": rules[100], "after": rules[200]}}
 
 
 def test_bad_flag_stays_as_it_was_and_is_reported(

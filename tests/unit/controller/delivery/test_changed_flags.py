@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from controller.delivery.changed_flags import MOST_LINES, changed_flags
-from evaluator.flags.diff import diff
-from evaluator.flags.model import CONFIDENTIAL_KEY, Flag, FlagSet, State
+from controller.delivery.changed_flags import MOST_LINES, Edit, changed_flags, rule_edits
+from evaluator.flags.diff import diff, same
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, State
 
 FLAG = Flag("banner", State.ENABLED, {"plain": 1, "christmas": "ho"}, "plain")
 RULE = {"if": [{"in": ["x" * 60, {"var": "country"}]}, "plain", "christmas"]}
@@ -70,19 +74,77 @@ def test_a_value_is_short_and_stays_within_its_line() -> None:
     assert (one[:4], other[:4]) == ('"a\\n', '"b\\n')
 
 
-def test_the_difference_of_long_rules_starts_where_they_differ() -> None:
+def test_each_place_in_which_long_rules_differ_is_told() -> None:
     before = replace(FLAG, targeting=RULE)
     after = replace(FLAG, targeting={"if": [RULE["if"][0], "christmas", "plain"]})
     (line,) = lines(flag_set(before), flag_set(after))
     assert line == (
-        '~ banner: targeting …ountry"}]},"plain","christmas"]} → …ountry"}]},"christmas","plain"]}'
+        '~ banner: targeting at 2 places: $.if[1]: "plain" → "christmas", $.if[2]: "christmas" → "plain"'
     )
 
 
 def test_a_rule_that_changed_by_what_it_refers_to_says_so() -> None:
     flag = replace(FLAG, targeting={"$ref": "staff"})
     before, after = (FlagSet({"banner": flag}, evaluators={"staff": each}) for each in (True, False))
-    assert lines(before, after) == ("~ banner: targeting, by a rule of $evaluators",)
+    assert lines(before, after) == ("~ banner: targeting, by a rule of $evaluators: true → false",)
+
+
+def test_a_changed_domain_does_not_hide_a_changed_percentage() -> None:
+    def rule(domain: str, share: int) -> Json:
+        buckets = {"fractional": [["on", share], ["off", 100 - share]]}
+        return {"if": [{"in": [domain, {"var": "email"}]}, "on", buckets]}
+
+    before = replace(FLAG, targeting=rule("@example.com", 10))
+    after = replace(FLAG, targeting=rule("@example.org", 50))
+    (line,) = lines(flag_set(before), flag_set(after))
+    assert line == (
+        '~ banner: targeting at 3 places: $.if[0].in[0]: "@example.com" → "@example.org", '
+        "$.if[2].fractional[0][1]: 10 → 50, $.if[2].fractional[1][1]: 90 → 50"
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["a", "b"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["if", "in", "var"]), inner, min_size=1, max_size=2)
+    ),
+    max_leaves=12,
+)
+
+
+def apply(rule: Any, edit: Edit) -> Any:
+    if not edit.path:
+        assert same(rule, edit.before)
+        return edit.after
+    inner = rule
+    for step in edit.path[:-1]:
+        inner = inner[step]
+    last: Any = edit.path[-1]
+    if edit.before is ABSENT:
+        inner.insert(last, edit.after)
+        return rule
+    assert same(inner[last], edit.before)
+    if edit.after is ABSENT:
+        del inner[last]
+    else:
+        inner[last] = edit.after
+    return rule
+
+
+@given(JSON, JSON)
+def test_what_is_told_of_a_rule_makes_the_new_one_of_the_old(before: Any, after: Any) -> None:
+    made = copy.deepcopy(before)
+    for edit in rule_edits(before, after):
+        made = apply(made, edit)
+    assert same(made, after)
+
+
+@given(JSON, JSON, JSON)
+def test_equal_parts_are_not_told(first: Any, before: Any, after: Any) -> None:
+    edits = [*rule_edits({"if": [first, before]}, {"if": [first, after]})]
+    assert bool(edits) is not same(before, after)
+    assert all(edit.path[:2] == ("if", 1) for edit in edits)
 
 
 def test_of_a_flag_with_a_value_of_a_secret_there_are_digests() -> None:
