@@ -29,8 +29,8 @@ from controller.events.notice import App, Notice, Post, ProviderTarget
 from controller.events.senders import PostResult, Sender
 from controller.events.service_types import is_known, is_refusal, post_of
 from controller.runtime.limits import Pace
-from controller.runtime.queue import Backoff
 from controller.runtime.setbacks import Setback
+from evaluator.host.backoff import Backoff
 from evaluator.host.times import parse_time, timestamp
 
 if TYPE_CHECKING:

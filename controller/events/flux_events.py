@@ -17,7 +17,7 @@ from controller.events.notice import Post, ProviderTarget
 from controller.runtime.event import Event, EventType
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.http_client import Route
-from controller.runtime.queue import Backoff
+from evaluator.host.backoff import Backoff
 from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:

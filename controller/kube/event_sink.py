@@ -13,15 +13,15 @@ from prometheus_client import Counter
 from controller.api.meta import about
 from controller.kube.answers import path_of, require_good
 from controller.kube.client import COMPONENT
-from controller.kube.requests import PASSING, PAUSES, Requests
+from controller.kube.requests import PASSING, RETRIES, Requests
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
-from controller.runtime.queue import Backoff
 from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+from evaluator.host.backoff import Backoff
 from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kubernetes.aio.client import ApiClient
     from prometheus_client import CollectorRegistry
@@ -41,12 +41,12 @@ _NOTE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class EventTiming:
-    """How long Events wait, in seconds."""
+    """How long Events wait, in seconds, and how often they are tried."""
 
     backoff: Backoff = _BACKOFF
     """After refusals."""
-    pauses: Sequence[float] = PAUSES
-    """Before a request is tried again."""
+    retries: int = RETRIES
+    """How often a request is tried again."""
     drain: float = DRAIN
     """How long a stop waits for Events that are not posted."""
 
@@ -73,7 +73,7 @@ class ApiServerEvents(EventQueue):
             registry=registry,
         )
         super().__init__(dropped, resource="Events", most=most, drain=timing.drain)
-        self._server = Requests(api, pauses=timing.pauses)
+        self._server = Requests(api, retries=timing.retries)
         self._timing = timing
         self._wrote = wrote
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from itertools import chain, repeat
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiohttp
@@ -19,6 +19,7 @@ import uvloop
 
 from controller.api.kinds import ResourceType
 from controller.runtime.cache import Cache, take
+from evaluator.host.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -165,11 +166,14 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.persistence.diffbase_storage = _NothingCompared()
 
 
+_REQUESTS: Final = Backoff(first=0.1, most=2.0, jitter=0.0)
+
+
 class _Backoffs:
     """The seconds between the tries of a request, without an end: kopf would end after the last one."""
 
     def __iter__(self) -> Iterator[float]:
-        return chain((0.1, 0.2, 0.5, 1.0), repeat(2.0))
+        return (_REQUESTS.delay(failures, 0.0) for failures in count(1))
 
 
 class _NothingCompared(kopf.DiffBaseStorage):
@@ -229,8 +233,8 @@ def _names_of(selectors: str) -> Iterator[str]:
         yield f"{name}.{given['group']}" if given.get("group") else name
 
 
-_PAUSES: Final = (1.0, 2.0, 5.0, 10.0)
-"""Seconds before watching begins anew, after it ended one, two, … times in a row."""
+_RESTARTS: Final = Backoff(first=1.0, most=10.0, jitter=0.0)
+"""How long watching pauses after it ended."""
 _CALM_SECONDS: Final = 60.0
 """Watching that lasted longer did not fail in a row."""
 _END_SECONDS: Final = 15.0
@@ -263,8 +267,8 @@ class KopfThread:
         while True:
             began = clock()
             why = await self._once()
-            failures = 0 if clock() - began > _CALM_SECONDS else failures + 1
-            pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
+            failures = 1 if clock() - began > _CALM_SECONDS else failures + 1
+            pause = _RESTARTS.delay(failures, 0.0)
             log.warning("the watches ended and restart in %g s: %s", pause, why)
             await asyncio.sleep(pause)
 

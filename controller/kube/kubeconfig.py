@@ -18,10 +18,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import yaml
 from kubernetes.aio import client, config
+
+from evaluator.host.system_proxies import system_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -205,7 +206,10 @@ class ApiClient(client.ApiClient):
         """`load` reads the credentials again."""
         # Otherwise aiohttp reads the proxies' variables and .netrc in two threads for each request.
         configuration.client_session_kwargs = {"trust_env": False}
-        configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
+        server = urlsplit(configuration.host)
+        configuration.proxy = (
+            configuration.proxy or system_proxy(server.scheme, server.hostname or "") or None
+        )
         super().__init__(configuration)
         self._load = load
         self._loading: asyncio.Task[None] | None = None
@@ -259,9 +263,3 @@ class ApiClient(client.ApiClient):
             return
         self.configuration.api_key = configuration.api_key
         self.configuration.refresh_api_key_hook = configuration.refresh_api_key_hook
-
-
-def _proxy_of(server: str) -> str | None:
-    """Return the proxy in the environment for requests to the URL `server`, or None."""
-    url = urlsplit(server)
-    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)

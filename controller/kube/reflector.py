@@ -38,8 +38,8 @@ from controller.kube.requests import (
     read_object,
 )
 from controller.runtime.cache import Cache, Change, Index, take
-from controller.runtime.queue import Backoff
 from controller.runtime.setbacks import Failed
+from evaluator.host.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

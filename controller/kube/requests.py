@@ -26,9 +26,10 @@ from controller.kube.answers import (
     unreachable,
 )
 from controller.runtime.setbacks import Failed
+from evaluator.host.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from kubernetes.aio.client import ApiClient
 
@@ -50,8 +51,9 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """An object without its content."""
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _HEADERS: Final = {"Content-Type": JSON, "Accept": JSON}
-PAUSES: Final = (0.25, 0.5, 1.0)
-"""Seconds before a request is tried again, after its first, second and third try."""
+RETRIES: Final = 3
+"""How often a request is tried again."""
+_BACKOFF: Final = Backoff(first=0.25, most=1.0, jitter=0.0)
 JITTER: Final = 0.5
 """A pause is longer by up to this share at random, so that those who were refused together come back apart.
 """
@@ -68,15 +70,13 @@ class Requests:
         api: ApiClient,
         random: Callable[[], float] = random.random,
         headers: Mapping[str, str] = NOTHING,
-        pauses: Sequence[float] = PAUSES,
+        retries: int = RETRIES,
     ) -> None:
-        """`random` returns numbers from 0 to 1. `headers` are sent with every request. `pauses`:
-        as PAUSES.
-        """
+        """`random` returns numbers from 0 to 1. `headers` are sent with every request."""
         self._api = api
         self._headers = headers
         self._random = random
-        self._pauses = pauses
+        self._retries = retries
 
     async def ask(
         self,
@@ -91,11 +91,12 @@ class Requests:
         without an answer.
         """
         headers = {"Content-Type": content_type, "Accept": accept}
-        for pause in self._pauses:
+        for failures in range(1, self._retries + 1):
             answer = await self.once(method, path, query or {}, body, headers)
             if answer.status not in PASSING and not _overtaken(method, body, answer):
                 return answer
-            await asyncio.sleep(max(pause, answer.retry_after) * (1 + JITTER * self._random()))
+            pause = max(_BACKOFF.delay(failures, 0.0), answer.retry_after)
+            await asyncio.sleep(pause * (1 + JITTER * self._random()))
         return await self.once(method, path, query or {}, body, headers)
 
     async def once(

@@ -23,7 +23,6 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -36,6 +35,7 @@ from controller.runtime.private_keys import read_private_key
 from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled
 from controller.runtime.temporary import TemporaryFolder
+from evaluator.host.system_proxies import proxy_hosts, system_proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -175,7 +175,7 @@ class HttpClient:
         """
         self._hosts = hosts
         self._places = places
-        self._proxies = getproxies() if system_proxies else {}
+        self._system_proxies = system_proxies
         self._contexts: LRUCache[Tls, ssl.SSLContext] = LRUCache(_CONTEXTS)
         self._session: aiohttp.ClientSession | None = None
 
@@ -223,7 +223,7 @@ class HttpClient:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            proxies = frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
+            proxies = proxy_hosts() if self._system_proxies else frozenset()
             self._session = judged_session(self._hosts, proxies)
         return self._session
 
@@ -251,10 +251,8 @@ class HttpClient:
 
     def _system_proxy(self, url: URL) -> str:
         """Return the environment's proxy for a URL; empty: none. Raises Stalled (InvalidProxy)."""
-        proxy = self._proxies.get(url.scheme, "")
-        if not proxy or proxy_bypass(url.host or "", self._proxies):
-            return ""
-        if not proxy.startswith(("http://", "https://")):
+        proxy = system_proxy(url.scheme, url.host or "") if self._system_proxies else ""
+        if proxy and not proxy.startswith(("http://", "https://")):
             message = f"the proxy that the environment names for {url.scheme} is no http proxy"
             raise Stalled("InvalidProxy", message)
         return proxy

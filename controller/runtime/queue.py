@@ -6,11 +6,11 @@ import asyncio
 import heapq
 import logging
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from controller.runtime.setbacks import Failed, Setback
+from evaluator.host.backoff import Backoff
 from evaluator.host.shares import FairShare
 from evaluator.host.threads import work_for
 
@@ -22,23 +22,6 @@ log = logging.getLogger(__name__)
 Key = TypeVar("Key", bound="Hashable")
 _STALE: Final = 64
 """Most outdated heap entries, left by keys that moved forward, before they are removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """The delay of a key after failures: exponential with jitter. Flux's defaults, in seconds."""
-
-    first: float = 0.75
-    most: float = 900.0
-    jitter: float = 0.2
-    """The share of the delay by which it is shortened at random, so that keys that failed together come back
-    apart.
-    """
-
-    def delay(self, failures: int, random: float) -> float:
-        """Return the seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
-        delay = min(self.most, self.first * 2.0 ** min(failures - 1, 60))
-        return delay * (1.0 - self.jitter * random)
 
 
 class RetryLater(Exception):

@@ -10,7 +10,6 @@ from base64 import b64encode
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from controller.api.addresses import KNOWN
 from controller.api.fields import require
@@ -27,6 +26,7 @@ from controller.sources.cosign import read_cosign_keys
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets, in_cluster
 from controller.sources.signing_keys import epoch
+from evaluator.host.system_proxies import system_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -271,8 +271,7 @@ def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
     by_secret = spec.secret_ref is not None and "client_secret" not in bucket.config
     given = by_secret or bucket.config.get("skip_signature") is True
     asked = urlsplit(bucket.endpoint or _own_host(bucket))
-    direct = asked.scheme not in getproxies() or bool(proxy_bypass(asked.hostname or ""))
-    return given and direct
+    return given and not system_proxy(asked.scheme, asked.hostname or "")
 
 
 def _own_host(bucket: Bucket) -> str:

@@ -8,7 +8,6 @@ import os
 import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.request import getproxies, proxy_bypass
 
 from git import Repo
 from git.exc import GitError
@@ -22,6 +21,7 @@ from controller.sources.backend import LineAuthor, Revision
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git_credentials import LIMIT, Credentials, explain, is_damage, limit_of, reason_of
 from controller.sources.git_references import References, parse
+from evaluator.host.system_proxies import system_proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -274,7 +274,7 @@ class GitProgram:
             return False
         if self.credentials is not None and self.credentials.proxy:
             return True
-        return self.location.transport.value in getproxies() and not proxy_bypass(host)
+        return bool(system_proxy(self.location.transport.value, host))
 
     def _failure(self, ended: ChildResult) -> Exception:
         where, complaint = self.location.shown, ended.complaint

@@ -9,7 +9,6 @@ import socket
 import ssl
 import threading
 import time
-import urllib.request
 import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import urllib3
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from evaluator.flags.document import Syntax, format_of
+from evaluator.host.system_proxies import system_proxy
 from evaluator.host.times import parse_http_date
 from evaluator.sync.credentials import authorization, read_secret, without_credentials
 from evaluator.sync.schedule import CAP, Schedule
@@ -164,8 +164,8 @@ def _pool(config: SourceConfig, opened: Callable[[Any], None]) -> urllib3.PoolMa
         raise SourceFault("Credentials", f"certificates cannot be loaded: {_cause(error)}") from None
     parts = urlsplit(config.uri)
     pool: urllib3.PoolManager
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if proxy and not urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+    proxy = system_proxy(parts.scheme, parts.netloc.rpartition("@")[2])
+    if proxy:
         where = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         user = unquote(where.netloc.rpartition("@")[0])
         headers = urllib3.make_headers(proxy_basic_auth=user) if user else None

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from evaluator.host.backoff import Backoff
 from evaluator.sync.config import InvalidSourceError, SourceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-FIRST: Final = 0.2
 CAP: Final = 10.0
 """Longest pause between two tries, in seconds."""
+_BACKOFF: Final = Backoff(first=0.2, most=CAP, jitter=0.5)
 _SPREAD: Final = 0.1
 """Part of an interval by which a poll is shifted at random, so that evaluators do not poll in step."""
 _LONGEST: Final = 86_400.0
@@ -65,22 +66,21 @@ def fnv32a(content: bytes) -> int:
 
 
 class RetryPauses:
-    """Pauses that double from FIRST to CAP, each shortened at random by up to half to spread retries."""
+    """The pauses of one source: they become longer until `reset`."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         """random: returns numbers from 0 to 1."""
         self._random = random
-        self._next = FIRST
+        self._failures = 0
 
     def pause(self) -> float:
         """Seconds until the next try."""
-        pause = self._next * (1 - self._random() / 2)
-        self._next = min(CAP, self._next * 2)
-        return pause
+        self._failures += 1
+        return _BACKOFF.delay(self._failures, self._random())
 
     def reset(self) -> None:
         """Make the next pause short again, after a success."""
-        self._next = FIRST
+        self._failures = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from controller.events.flux_events import FluxEvents, post_of_flux
 from controller.events.notice import ProviderTarget
 from controller.runtime.cache import Cache
 from controller.runtime.event import Occurrence, event_of
-from controller.runtime.queue import Backoff
+from evaluator.host.backoff import Backoff
 from tests.unit.controller.events.schemas import SCHEMAS
 from tests.unit.controller.events.things import NOW, event, failure_event, http_sender, message, status, thing
 from tests.web_server import web_server

@@ -17,7 +17,7 @@ from controller.kube import event_sink
 from controller.kube.event_sink import ApiServerEvents, EventTiming
 from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.event_queue import MOST_WAITING
-from controller.runtime.queue import Backoff
+from evaluator.host.backoff import Backoff
 from evaluator.http.limits import Limits
 from evaluator.http.listener import Listener
 from evaluator.http.messages import Response
@@ -33,7 +33,7 @@ PATH = "/api/v1/namespaces/shop/events"
 OBJECT = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "7")
 
 
-QUICK = EventTiming(backoff=Backoff(first=0.001, most=0.01, jitter=0.0), pauses=())
+QUICK = EventTiming(backoff=Backoff(first=0.001, most=0.01, jitter=0.0), retries=0)
 
 
 def event_with(message: str, resource: Resource = OBJECT) -> Event:

@@ -18,9 +18,10 @@ from controller.api.flagsource import FlagSourceStatus
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.cache import Cache
 from controller.runtime.loop import Loop, LoopTiming, Outputs
-from controller.runtime.queue import Backoff, KeyedQueue
+from controller.runtime.queue import KeyedQueue
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled
+from evaluator.host.backoff import Backoff
 from evaluator.host.logs import JsonLines
 from tests.statuses import find
 from tests.waiting import run_beside as beside

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.queue import Backoff, KeyedQueue, RetryLater
+from controller.runtime.queue import KeyedQueue, RetryLater
 from controller.runtime.setbacks import Failed, Setback
+from evaluator.host.backoff import Backoff
 from tests.clock import Clock
 from tests.waiting import until
 
