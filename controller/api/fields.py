@@ -21,6 +21,7 @@ from pydantic_core import core_schema
 
 from controller.api.parsing import INVALID, InvalidTextError, require_object_name
 from controller.api.references import parse_range
+from evaluator.host.texts import cut
 from evaluator.host.times import parse_duration
 
 if TYPE_CHECKING:
@@ -217,8 +218,7 @@ def refuse(problems: Iterable[SpecProblem]) -> None:
 def _invalid(problems: Sequence[SpecProblem]) -> InvalidSpecError:
     # A key or a value that a message quotes may be as long as an object.
     texts = (str(problem) for problem in problems[:5])
-    shortened = (text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}…" for text in texts)
-    return InvalidSpecError("; ".join(shortened), problems[0].reason)
+    return InvalidSpecError("; ".join(cut(text, _LONGEST_PROBLEM) for text in texts), problems[0].reason)
 
 
 _WORDS: Final = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 from pydantic import Field, OnErrorOmit, ValidationError, WithJsonSchema
 
 from controller.api.fields import INT64, Model
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -114,18 +115,13 @@ CONDITIONS: Final = WithJsonSchema(
 """The list as Kubernetes has it (metav1.Condition)."""
 
 
-def short(message: str) -> str:
-    """Shorten a message to the length that a condition may have."""
-    return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
-
-
 def condition_json(condition: Condition, before: Condition, *, generation: int, now: str) -> dict[str, Any]:
     """Return the condition as in a status; its transition time changes only with its status."""
     return {
         "type": condition.type,
         "status": condition.status,
         "reason": condition.reason,
-        "message": short(condition.message),
+        "message": cut(condition.message, MESSAGE_CHARACTERS),
         "lastTransitionTime": before.since if before.since and before.status == condition.status else now,
         "observedGeneration": generation,
     }

@@ -31,6 +31,7 @@ from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.text import visible
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,8 +129,7 @@ def describe_conflict(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
 
 
 def _quote(text: str) -> str:
-    shown = visible(text[: _IDENTIFIER + 1])
-    return f'"{shown}"' if len(shown) <= _IDENTIFIER else f'"{shown[: _IDENTIFIER - 1]}…"'
+    return f'"{cut(visible(text[: _IDENTIFIER + 1]), _IDENTIFIER)}"'
 
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Final
 from controller.api.flagset_status import ProblemStatus
 from controller.runtime.plain_text import one_line
 from evaluator.flags.problems import Problem, Severity
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 MOST_PROBLEMS: Final = 50
-_MESSAGE: Final = 500
+MESSAGE: Final = 500
+"""Most characters of one: a key may be as long as a file, and fifty of them make a status that no API server
+takes.
+"""
 
 
 def place(problem: Problem) -> str:
@@ -31,7 +35,7 @@ def first_problem(problems: Sequence[Problem]) -> str:
     worst = (errors or list(problems))[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     where = place(worst)
-    return f"{where}{': ' if where else ''}{one_line(worst.message, _MESSAGE)}{more}"
+    return f"{where}{': ' if where else ''}{one_line(worst.message, MESSAGE)}{more}"
 
 
 def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
@@ -40,20 +44,14 @@ def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
     return tuple(
         ProblemStatus(
             severity="error" if problem.severity is Severity.ERROR else "warning",
-            file=cut(problem.file) or None,
+            file=cut(problem.file, MESSAGE) or None,
             line=problem.line or None,
             column=problem.column or None,
-            path=cut(problem.path) or None,
-            message=cut(problem.message),
+            path=cut(problem.path, MESSAGE) or None,
+            message=cut(problem.message, MESSAGE),
         )
         for problem in ordered[:MOST_PROBLEMS]
     )
-
-
-def cut(text: str) -> str:
-    """Return at most 500 characters of a text."""
-    # A key may be as long as a file: fifty of them make a status that no API server takes.
-    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
 
 
 REFUSED: Final = frozenset(

@@ -18,6 +18,7 @@ from controller.delivery.set_state import (
     Verdict,
     Where,
 )
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,8 +74,7 @@ def count_text(number: int, word: str) -> str:
 def names_text(names: Sequence[str]) -> str:
     """`a, b and 3 more`; a name is cut at 64 characters."""
     rest = len(names) - NAMED
-    cut = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names[:NAMED])
-    listed = ", ".join(cut)
+    listed = ", ".join(cut(name, _LONGEST) for name in names[:NAMED])
     return f"{listed} and {rest} more" if rest > 0 else listed
 
 

@@ -41,6 +41,7 @@ from controller.events.flag_set_progress import CHANGE_REQUEST, state_name
 from controller.events.notice import App, Notice, Post, ProviderTarget, basic
 from controller.runtime.private_keys import read_private_key
 from evaluator.flags.model import REVISION_KEY
+from evaluator.host.texts import cut
 from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def commit_status(notice: Notice) -> Post:
     content: dict[str, Any] = {
         "state": _STATES.get(server, {}).get(state, state),
         # Most characters that GitHub accepts.
-        "description": text if len(text) <= 140 else f"{text[:139]}…",
+        "description": cut(text, 140),
     }
     if server == "azuredevops":
         url = f"{api.url}/commits/{commit}/statuses"

@@ -12,9 +12,10 @@ from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry,
 from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, Resource
 from controller.api.status import PROPAGATED, Condition
 from controller.delivery.actions import AcceptRevision, in_cluster
-from controller.delivery.problem_text import cut, first_problem, problem_list
+from controller.delivery.problem_text import MESSAGE, first_problem, problem_list
 from controller.runtime.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
+from evaluator.host.texts import cut
 from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def problems(attempt: Attempt) -> FlagSetStatus:
 
 def pending_removals(removal: BulkRemoval) -> tuple[str, ...]:
     """The status' list of what a held revision would remove, bounded."""
-    return tuple(cut(key) for key in removal.keys[:MOST_HELD])
+    return tuple(cut(key, MESSAGE) for key in removal.keys[:MOST_HELD])
 
 
 def held_list(composition: Composition) -> tuple[HeldFlag, ...]:
@@ -236,7 +237,7 @@ def held_list(composition: Composition) -> tuple[HeldFlag, ...]:
     # In a set that did not change at all nothing is marked: it is of one revision.
     all_of_it = made.metadata.get(REVISION_KEY, "")
     return tuple(
-        HeldFlag(name=cut(key), revision=str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it)))
+        HeldFlag(name=cut(key, MESSAGE), revision=str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it)))
         for key in composition.held[:MOST_HELD]
     )
 

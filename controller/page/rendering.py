@@ -14,6 +14,7 @@ from controller.delivery import digests, state_words
 from controller.delivery.digests import short
 from controller.events.commit_pages import change_request_page, commit_in, file_link, link
 from controller.page.page_source import FlagChange, LayerPlace, PageSource, ShownSet, VariantRates
+from evaluator.host.texts import cut
 from evaluator.host.times import duration_text, parse_time
 from evaluator.http.messages import Headers, Response
 from evaluator.resolving.rule_words import outcome_words, subject_words
@@ -110,8 +111,7 @@ def anchor(candidate: str) -> str:
 
 def value_text(value: Json, most: int = 120) -> str:
     """A variant's value as JSON, cut after `most` characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return cut(json.dumps(value, ensure_ascii=False, default=str), most)
 
 
 def capitalize_first(text: str) -> str:

@@ -19,7 +19,7 @@ from controller.api.flagoverride import (
     FlagOverrideStatus,
     KeptDefinition,
 )
-from controller.api.status import READY, short
+from controller.api.status import MESSAGE_CHARACTERS, READY
 from controller.delivery.delivered import delivery_of
 from controller.delivery.object_bounds import OVERRIDES
 from controller.delivery.overrides import (
@@ -48,6 +48,7 @@ from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.overrides import MOST_LAYERS, Override, kept_of, latest_of_each, layers_of, misfit
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,7 +207,7 @@ def _sum_up(
 def _events(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
     """Return an Event where the override is newly in force, or newly hidden, or over others than before."""
     before = FlagOverrideStatus.of(resource).condition(READY)
-    if (before.reason, before.message) == (outcome.reason, short(outcome.message)):
+    if (before.reason, before.message) == (outcome.reason, cut(outcome.message, MESSAGE_CHARACTERS)):
         return ()
     return (
         Occurrence(outcome.reason, outcome.message, warning=outcome.reason == HIDDEN, version=before.since),

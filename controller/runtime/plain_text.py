@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import CHANGES
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +22,7 @@ _LINES: Final = frozenset({CHANGES, "pending"})
 
 def one_line(text: str, most: int) -> str:
     """Return at most `most` characters, without line breaks and control characters; `…` for the rest."""
-    clean = "".join(letter if letter.isprintable() else " " for letter in text[: most + 1])
-    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
+    return cut("".join(letter if letter.isprintable() else " " for letter in text[: most + 1]), most)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from controller.api.fields import Model, parse_spec
 from controller.api.meta import REQUESTED_AT, Resource
 from controller.api.status import (
     FALSE,
+    MESSAGE_CHARACTERS,
     READY,
     RECONCILING,
     STALLED,
@@ -20,11 +21,11 @@ from controller.api.status import (
     Condition,
     Status,
     condition_json,
-    short,
 )
 from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.plain_text import clean
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting, stall_on_invalid_text
+from evaluator.host.texts import cut
 from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
@@ -217,6 +218,6 @@ def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
     """Return an Event for the first occurrence of a failure; none for waiting."""
     before = Status.of(resource).condition(READY)
     said = before.status == FALSE and (before.reason, before.message)
-    if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):
+    if isinstance(setback, Waiting) or said == (setback.reason, cut(setback.message, MESSAGE_CHARACTERS)):
         return ()
     return (Occurrence(setback.reason, setback.message, warning=True),)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.text import visible
+from evaluator.host.texts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ def shorten(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 64:
         return "a huge number"
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    text = visible(text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…")
+    text = visible(cut(text, _LONGEST_NAME))
     return f'"{text}"' if isinstance(value, str) else text
 
 

@@ -12,6 +12,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from evaluator.host.texts import cut
 from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ class JsonLines(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _cut(record.getMessage()),
+            "message": cut(record.getMessage(), _LONGEST),
             **_fields(record),
         }
         if record.exc_info:
-            line["exception"] = _cut(self.formatException(record.exc_info))
+            line["exception"] = cut(self.formatException(record.exc_info), _LONGEST)
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
@@ -55,11 +56,11 @@ class ConsoleLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, whatever the values contain."""
-        words = [_time(record), record.levelname, _on_one_line(_cut(record.getMessage()))]
+        words = [_time(record), record.levelname, _on_one_line(cut(record.getMessage(), _LONGEST))]
         words += (f"{name}={_word(value)}" for name, value in _fields(record).items())
         line = " ".join(words)
         if record.exc_info:
-            line += "\n" + _cut(self.formatException(record.exc_info))
+            line += "\n" + cut(self.formatException(record.exc_info), _LONGEST)
         return line
 
 
@@ -69,14 +70,10 @@ def _time(record: logging.LogRecord) -> str:
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return {
-        name: _cut(value) if isinstance(value, str) else value
+        name: cut(value, _LONGEST) if isinstance(value, str) else value
         for name, value in vars(record).items()
         if name not in _STANDARD
     }
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def _word(value: object) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.known_operators import REFERENCE
 from evaluator.flags.model import ABSENT, Json, Path
+from evaluator.host.texts import cut
 from evaluator.targeting.fractional import read_buckets
 from evaluator.targeting.frame import is_static
 
@@ -107,7 +108,7 @@ def value(node: Json, level: int = 0) -> str:
     if operator == "var":
         return _variable(arguments)
     if operator == REFERENCE and isinstance(given, str):
-        return _cut(given)
+        return cut(given, _MOST_TEXT)
     if operator in _ARITHMETIC and len(arguments) > 1:
         shown = [value(item, level + 1) for item in arguments[:_MOST_PARTS]]
         return f" {_ARITHMETIC[operator]} ".join(shown)
@@ -219,7 +220,7 @@ def _missing_phrase(operator: str, arguments: Sequence[Json], level: int, negate
 def _reference_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     del operator, level
     name = arguments[0] if arguments else None
-    return Phrase(f"{'not ' if negated else ''}{_cut(name)}") if isinstance(name, str) else None
+    return Phrase(f"{'not ' if negated else ''}{cut(name, _MOST_TEXT)}") if isinstance(name, str) else None
 
 
 _WRITERS: Final[dict[str, _Writer]] = {
@@ -260,7 +261,7 @@ def _variable(arguments: Sequence[Json]) -> str:
         return "it"
     if not isinstance(name, str):
         return _literal({"var": name})
-    shown = _NAMES.get(name) or _cut(name)
+    shown = _NAMES.get(name) or cut(name, _MOST_TEXT)
     return f"{shown} (without one, {value(arguments[1])})" if len(arguments) > 1 else shown
 
 
@@ -273,9 +274,13 @@ def _amount(subject: Json, node: Json) -> str:
 
 def _literal(node: Json) -> str:
     if isinstance(node, str):
-        return _cut(node) if _PLAIN.fullmatch(node) else json.dumps(_cut(node), ensure_ascii=False)
+        return (
+            cut(node, _MOST_TEXT)
+            if _PLAIN.fullmatch(node)
+            else json.dumps(cut(node, _MOST_TEXT), ensure_ascii=False)
+        )
     text = json.dumps(node, ensure_ascii=False, default=str) if _is_small(node) else "…"
-    return _cut(text)
+    return cut(text, _MOST_TEXT)
 
 
 def _is_small(node: Json) -> bool:
@@ -291,10 +296,6 @@ def _is_small(node: Json) -> bool:
         elif isinstance(item, list):
             pending.extend(item)
     return True
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
 
 
 MOST: Final = 20
