@@ -9,7 +9,6 @@ import contextlib
 import logging
 import resource
 import secrets
-import signal
 import socket
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from evaluator.flags.model import EMPTY
 from evaluator.host import durable
 from evaluator.host.gc_policy import GcPolicy
+from evaluator.host.signals import stop_at_signals, work_until
 from evaluator.http.cors import Cors
 from evaluator.http.limits import MANAGEMENT, Limits
 from evaluator.http.listener import Listener
@@ -247,10 +247,7 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     allow_connections()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_at_signals()
     with _lock_state(settings.state_dir):
         await _run(settings, stop, clock)
 
@@ -287,21 +284,11 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         additions=Additions(saving=followers.keepers),
     )
     log.info("listening", extra=asdict(serving.ports))
-    following = asyncio.create_task(_follow(followers, *endpoints, history))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # A second signal ends the process at once, without a traceback.
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
-    log.info("stopping")
-    stopping.cancel()
-    following.cancel()
-    await serving.stop()
-    await asyncio.gather(following, return_exceptions=True)
-    if not following.cancelled() and (failure := following.exception()) is not None:
-        raise failure
+    try:
+        await work_until(stop, _follow(followers, *endpoints, history))
+    finally:
+        log.info("stopping")
+        await serving.stop()
 
 
 async def _follow(*parts: Followers | ReceiptEndpoint | History | None) -> None:

@@ -13,12 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-
 from controller.api.kinds import NAMESPACE
+from controller.app.process_frame import open_frame, run_process, tls_files
 from controller.delivery.standing_orders import ORDER
-from controller.kube.client import Cluster
-from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.carried_flags import WorkloadOrders
 from controller.pods.judging import HELPERS, MOST_WAITING, Judges
@@ -26,27 +23,21 @@ from controller.pods.known_objects import WATCHED, KnownObjects, WatchedObjects
 from controller.pods.metrics import AdmissionMetrics
 from controller.pods.refusals import FlagSetRefusals, Refusals
 from controller.pods.webhooks import LIMITS, Injector, OverrideWebhook, Validator, WorkloadWebhook
-from controller.runtime import process as management_routes
 from controller.runtime.clock import now
 from controller.runtime.helpers import Helpers
 from controller.runtime.limits import Places
-from controller.runtime.metrics import ProcessMetrics
-from controller.runtime.process import stop_at_signals, work_until
 from controller.runtime.watch_health import WatchHealth
 from controller.validation.object_problems import objection_to_review
-from evaluator.host.threads import share_threads
-from evaluator.http.limits import MANAGEMENT
 from evaluator.http.listener import Listener
-from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merge
-from evaluator.http.sockets import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from controller.app.settings import AdmissionSettings
+    from controller.kube.client import Cluster
+    from controller.kube.event_sink import ApiServerEvents
 
-_DRAIN: Final = 2.0
 OBJECTIONS: Final = "controller.validation.object_problems"
 DIRECT_FLAGS: Final = "controller.pods.carried_flags"
 """What the processes load at their start that judge objects, and flags of workloads."""
@@ -56,8 +47,7 @@ DIRECT_FLAGS: Final = "controller.pods.carried_flags"
 class AdmissionProcess:
     """A replica whose ports are open."""
 
-    admission_port: int
-    management_port: int
+    ports: Mapping[str, int]
     watches: tuple[Reflector, ...]
 
     async def work(self) -> None:
@@ -70,37 +60,18 @@ class AdmissionProcess:
 @contextlib.asynccontextmanager
 async def open_admission(settings: AdmissionSettings) -> AsyncIterator[AdmissionProcess]:
     """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
-    files = settings.admission_cert, settings.admission_key, settings.admission_client_ca or None
-    tls = await asyncio.to_thread(TlsFiles, *files)
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = await Cluster.connect(settings.kubeconfig or None)
-        stack.push_async_callback(cluster.close)
-        registry = CollectorRegistry(auto_describe=False)
-        metrics, health = ProcessMetrics(), WatchHealth(time.monotonic)
-        registry.register(metrics)
-        reviews = AdmissionMetrics(registry, health)
-        metrics.lag.start()
-        stack.callback(metrics.lag.stop)
-        events = ApiServerEvents(cluster.api, registry)
-        await stack.enter_async_context(events.post_in_background())
+    tls = await tls_files(settings.admission_cert, settings.admission_key, settings.admission_client_ca)
+    async with open_frame(settings) as frame:
+        cluster, health = await frame.connect(), WatchHealth(time.monotonic)
+        reviews = AdmissionMetrics(frame.registry, health)
+        events = await frame.post_events(cluster)
         watched = WatchedObjects(settings.namespaces or ("",))
         watches = _watches(settings, cluster, watched, health)
-        offload = Offload()
-        stack.callback(offload.close)
-        routes = _webhooks(settings, watched, events, reviews, _judges(stack))
-        text = partial(generate_latest, registry)
-        managed = management_routes.routes(partial(_readiness, watched, health), text, offload)
-        manager = Listener(managed, MANAGEMENT, name="management")
-        management = await manager.start(settings.management_host or settings.host, settings.management_port)
-        stack.push_async_callback(manager.drain, _DRAIN)
+        routes = _webhooks(settings, watched, events, reviews, _judges(frame.stack))
+        management = await frame.manage(partial(_readiness, watched, health))
         listener = Listener(routes, LIMITS, name="admission")
-        port = await listener.start(
-            settings.admission_host or settings.host, settings.admission_port, tls=tls
-        )
-        stack.push_async_callback(listener.drain, _DRAIN)
-        for listening in (manager, listener):
-            metrics.ports.port(listening.name, listening)
-        yield AdmissionProcess(port, management, watches)
+        port = await frame.listen(listener, settings.admission_host, settings.admission_port, tls)
+        yield AdmissionProcess({"admission": port, "management": management}, watches)
 
 
 def _watches(
@@ -181,8 +152,4 @@ def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:
 
 async def run_admission(settings: AdmissionSettings, say: Callable[[str], None]) -> None:
     """Answer until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_admission`."""
-    stop = stop_at_signals()
-    share_threads()
-    async with open_admission(settings) as process:
-        say(f"listening: admission {process.admission_port}, management {process.management_port}")
-        await work_until(stop, process.work())
+    await run_process(open_admission(settings), say)

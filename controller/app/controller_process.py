@@ -15,6 +15,7 @@ from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WOR
 from controller.api.meta import ObjectKey
 from controller.app.namespace_limits import QuotaMetrics, artifact_usage, limits_of
 from controller.app.pod_work import PodWork, pod_work_of
+from controller.app.process_frame import ProcessFrame, listening, open_frame
 from controller.app.reconcilers import (
     STAGES,
     Shared,
@@ -41,7 +42,6 @@ from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.kube.adapters import AdmissionObjects, ProxyCertificates
 from controller.kube.client import Accounts, Cluster
-from controller.kube.event_sink import ApiServerEvents
 from controller.kube.kopf_watches import KopfThread
 from controller.kube.lease import Lease
 from controller.kube.reflector import ReferenceWatches, Reflector, WatchScope
@@ -49,36 +49,30 @@ from controller.pods.certificates import CertificateRotation
 from controller.pods.flagd_objects import MANAGED_BY, OURS
 from controller.pods.refusals import FIELDS, ReportedRefusals
 from controller.pods.stage import BY_SOURCE
-from controller.runtime import process
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from controller.runtime.helpers import HELPERS, Helpers, HelperTasks
 from controller.runtime.limits import NamespaceLimits, Places
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.process import Leadership, Role, end_at_signals, forever, stop_at_signals
+from controller.runtime.process import Leadership, Role, forever
 from controller.runtime.watch_health import CacheFiller, WatchHealth
 from controller.runtime.watches import Dispatcher, indexes_of
 from controller.sources.freshness import PendingPushes
 from controller.sources.reconciler import Leftovers
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
-from evaluator.host.threads import share_threads
-from evaluator.http.limits import MANAGEMENT
+from evaluator.host.signals import end_at_signals, stop_at_signals
 from evaluator.http.listener import Listener
-from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from controller.app.settings import ControllerSettings
     from controller.events.deliverer import Deliverer
+    from controller.kube.event_sink import ApiServerEvents
     from controller.runtime.event import EventSink
     from controller.runtime.queue import KeyedQueue
     from evaluator.http.routes import Routes
-    from evaluator.server.families import PortMetrics
-
-
-_DRAIN: Final = 2.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -94,28 +88,23 @@ def artifact_address(settings: ControllerSettings, port: int) -> str:
 
 
 async def listen(
-    stack: contextlib.AsyncExitStack,
+    frame: ProcessFrame,
     settings: ControllerSettings,
-    metrics: PortMetrics,
     bound: socket.socket,
-    routes: tuple[Routes, Routes, Routes],
-) -> tuple[int, int, int]:
-    """Open the ports of management, artifacts and the receiver, which have these routes; artifacts are served
-    on `bound`. Raises OSError where a port is taken.
+    state: Callable[[], dict[str, Any]],
+    routes: tuple[Routes, Routes],
+) -> dict[str, int]:
+    """Open the ports of management, whose /readyz answers `state`, and of artifacts and the receiver, which
+    have these routes; artifacts are served on `bound`. Raises OSError where a port is taken.
     """
-    managed, artifacts, webhooks = routes
-    manager = Listener(managed, MANAGEMENT, name="management")
-    management_port = await manager.start(settings.management_host or settings.host, settings.management_port)
-    stack.push_async_callback(manager.drain, _DRAIN)
+    artifacts, webhooks = routes
+    management = await frame.manage(state)
     server = Listener(artifacts, artifact_server.LIMITS, name="artifacts")
     await server.start_on(bound)
-    stack.push_async_callback(server.drain, _DRAIN)
+    frame.follow(server)
     receiving = Listener(webhooks, LIMITS, name="receiver")
-    receiver_port = await receiving.start(settings.receiver_host or settings.host, settings.receiver_port)
-    stack.push_async_callback(receiving.drain, _DRAIN)
-    for listener in (manager, server, receiving):
-        metrics.port(listener.name, listener)
-    return management_port, bound.getsockname()[1], receiver_port
+    receiver = await frame.listen(receiving, settings.receiver_host, settings.receiver_port)
+    return {"management": management, "artifacts": bound.getsockname()[1], "receiver": receiver}
 
 
 def certificate_rotations(
@@ -167,19 +156,11 @@ _LEADER_LABEL: Final = "flagstaff.dev/leader"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPorts:
-    """The numbers of the open ports."""
-
-    management: int
-    artifacts: int
-    receiver: int
-
-
-@dataclass(frozen=True, slots=True)
 class Controller:
     """One replica: fills its cache from the start, and reconciles while it leads."""
 
-    ports: OpenPorts
+    ports: Mapping[str, int]
+    """Their numbers, by name."""
     collector: CacheFiller
     leadership: Leadership
     dispatcher: Dispatcher
@@ -292,10 +273,10 @@ async def open_controller(
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken,
     InvalidSettingError, ConfigException.
     """
-    share_threads()
     clock = asyncio.get_running_loop().time
-    async with contextlib.AsyncExitStack() as stack:
-        base = await _connect(stack, settings, objects, health)
+    async with open_frame(settings) as frame:
+        stack = frame.stack
+        base = await _connect(frame, settings, objects, health)
         cluster, role, metrics = base.cluster, base.role, base.metrics
         notifying = await open_notifications(
             stack, settings, base.accounts, objects, metrics,
@@ -304,7 +285,7 @@ async def open_controller(
         shared, bound = await _open_shared(stack, base)
         providers = open_providers(stack, settings, base.limits, base.accounts.secret, cluster.server)
         usages = {**artifact_usage(objects), **usages_of(providers.backends.values())}
-        metrics.registry.register(QuotaMetrics(base.limits, usages))
+        frame.registry.register(QuotaMetrics(base.limits, usages))
         sweeps = [provider.sweep for provider in providers.backends.values()]
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         asked = open_rollout_checks(stack, settings, base.accounts, objects, metrics.count_check)
@@ -327,9 +308,9 @@ async def open_controller(
         )
         dispatcher = Dispatcher(objects, STAGES, loops, followers)
         state = partial(readiness, base.collector, role, health, certificates)
-        ports = await _open_ports(stack, base, shared, bound, dispatcher, state)
+        ports = await _open_ports(frame, base, shared, bound, dispatcher, state)
         yield Controller(
-            OpenPorts(*ports),
+            ports,
             base.collector,
             leadership_of(settings, base.connection, role),
             dispatcher,
@@ -345,21 +326,17 @@ async def open_controller(
 
 
 async def _connect(
-    stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, health: WatchHealth
+    frame: ProcessFrame, settings: ControllerSettings, objects: Cache, health: WatchHealth
 ) -> _Base:
     """The client and what needs no more than it: what acts for objects and posts Events, and the limits that
-    are followed, on a loop whose lag is measured.
+    are followed.
     """
     role = Role()
     queues = {stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES}
-    metrics = ControllerMetrics(objects, queues, now, health, role)
-    metrics.lag.start()
-    stack.callback(metrics.lag.stop)
-    connection = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.count_write)
-    stack.push_async_callback(connection.close)
+    metrics = ControllerMetrics(objects, queues, now, health, role, frame.registry)
+    connection = await frame.connect(metrics.count_write)
     cluster = connection.with_leadership(role)
-    events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.count_write)
-    await stack.enter_async_context(events.post_in_background())
+    events = await frame.post_events(cluster, metrics.count_write)
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
     limits = limits_of(settings)
     collector = CacheFiller(objects, cluster, WATCHED, settings.namespaces)
@@ -387,13 +364,13 @@ def _refused_pods(base: _Base, sinks: Iterable[EventSink]) -> tuple[Reflector, .
 
 
 async def _open_ports(
-    stack: contextlib.AsyncExitStack,
+    frame: ProcessFrame,
     base: _Base,
     shared: Shared,
     bound: socket.socket,
     dispatcher: Dispatcher,
     state: Callable[[], dict[str, Any]],
-) -> tuple[int, int, int]:
+) -> dict[str, int]:
     """Those of management, artifacts and the receiver; `state` is what /readyz answers."""
     webhooks = Receiver(
         shared.endpoints,
@@ -405,11 +382,8 @@ async def _open_ports(
         role=base.role,
         received=base.metrics.count_webhook,
     )
-    offload = Offload()
-    stack.callback(offload.close)
-    managed = process.routes(state, base.metrics.text, offload)
     served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
-    return await listen(stack, base.settings, base.metrics.ports, bound, (managed, served, webhooks.routes()))
+    return await listen(frame, base.settings, bound, state, (served, webhooks.routes()))
 
 
 async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[Shared, socket.socket]:
@@ -441,11 +415,7 @@ async def start_controller(
     OSError where a port is taken.
     """
     async with open_controller(settings, objects, health) as controller:
-        ports = controller.ports
-        say(
-            f"listening: management {ports.management}, artifacts {ports.artifacts}, "
-            f"receiver {ports.receiver}"
-        )
+        say(listening(controller.ports))
 
         def work_ended(_: asyncio.Task[None]) -> None:
             ended()

@@ -19,36 +19,33 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import LRUCache
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.api.kinds import FLAG_SET
 from controller.app.cluster_page import ClusterViews
+from controller.app.process_frame import ProcessFrame, open_frame, run_process, tls_files
 from controller.kube.client import Cluster
 from controller.kube.reviews import ClusterReviews
 from controller.page.page_server import PageServer, PageStreams
 from controller.page.rendering import PREFIX, SAFE, page
 from controller.proxy.access import AccessReviews
 from controller.proxy.users import User, bearer, seconds_left
-from controller.runtime import process as management
 from controller.runtime.clock import now, unix_time
-from controller.runtime.metrics import ProcessMetrics, watch_metrics
-from controller.runtime.process import stop_at_signals, work_until
+from controller.runtime.metrics import watch_metrics
 from controller.runtime.setbacks import Failed
-from evaluator.host.threads import share_threads
-from evaluator.http.limits import MANAGEMENT, Limits
+from evaluator.host.signals import stop_at_signals, work_until
+from evaluator.http.limits import Limits
 from evaluator.http.listener import Listener
 from evaluator.http.messages import Call, Request, Response, header, host_of
-from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merge
-from evaluator.http.sockets import TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -171,7 +168,6 @@ def _call(request: Request) -> Call:
 
 LIMITS: Final = replace(Limits(), body_bytes=65_536, connections=2_000, connections_per_host=2_000)
 """Of the port of the page. A login proxy has all connections from one address."""
-_DRAIN: Final = 2.0
 TO_PAGE: Final = Routes(http={("GET", "/"): lambda _: Response(307, b"", (("location", PREFIX),))})
 """Leads from the root of the port to the page."""
 
@@ -180,54 +176,41 @@ TO_PAGE: Final = Routes(http={("GET", "/"): lambda _: Response(307, b"", (("loca
 class PageProcess:
     """A replica whose ports are open."""
 
-    page_port: int
-    management_port: int
+    ports: Mapping[str, int]
     views: ClusterViews
     """What is to be watched."""
+
+    def work(self) -> Coroutine[Any, Any, None]:
+        """Watch until cancelled."""
+        return self.views.watch()
 
 
 @contextlib.asynccontextmanager
 async def open_page(settings: PageSettings) -> AsyncIterator[PageProcess]:
     """Ports open and parts joined; `views.watch` does the rest. Raises OSError for a port or certificate."""
-    files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
-    tls = await asyncio.to_thread(TlsFiles, *files) if settings.tls_cert else None
-    async with contextlib.AsyncExitStack() as stack:
-        callers = await _open_callers(settings, stack)
+    tls = await tls_files(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    async with open_frame(settings) as frame:
+        callers = await _open_callers(settings, frame)
         views = callers.views
         streams = PageStreams(asyncio.get_running_loop(), callers.changes_for, callers.reader_of)
         views.notify = streams.notify
-        registry = CollectorRegistry(auto_describe=False)
-        counts, metrics = PageMetrics(registry, views.health, lambda: len(streams)), ProcessMetrics()
-        registry.register(metrics)
-        metrics.lag.start()
-        stack.callback(metrics.lag.stop)
-        offload = Offload()
-        stack.callback(offload.close)
-        managed = management.routes(views.readiness, partial(generate_latest, registry), offload)
-        manager = Listener(managed, MANAGEMENT, name="management")
-        management_port = await manager.start(
-            settings.management_host or settings.host, settings.management_port
-        )
-        stack.push_async_callback(manager.drain, _DRAIN)
+        counts = PageMetrics(frame.registry, views.health, lambda: len(streams))
+        management = await frame.manage(views.readiness)
         server = PageServer(partial(_count, callers, counts), streams, now)
         listener = Listener(merge(server.routes(), TO_PAGE), LIMITS, name="page")
-        page_port = await listener.start(settings.page_host or settings.host, settings.page_port, tls=tls)
-        stack.push_async_callback(listener.drain, _DRAIN)
-        stack.callback(server.close)
-        for listening in (manager, listener):
-            metrics.ports.port(listening.name, listening)
-        yield PageProcess(page_port, management_port, views)
+        page = await frame.listen(listener, settings.page_host, settings.page_port, tls)
+        frame.stack.callback(server.close)
+        yield PageProcess({"page": page, "management": management}, views)
 
 
-async def _open_callers(settings: PageSettings, stack: contextlib.AsyncExitStack) -> TokenCallers:
+async def _open_callers(settings: PageSettings, frame: ProcessFrame) -> TokenCallers:
     """Who may see what of the cluster, over one connection to it. Raises ConfigException."""
-    cluster = await Cluster.connect(settings.kubeconfig or None)
-    stack.push_async_callback(cluster.close)
+    cluster = await frame.connect()
     reviews = ClusterReviews(cluster, settings.auth_audiences, FLAG_SET)
     access = AccessReviews(reviews, clock=time.monotonic, unix_time=unix_time)
-    stack.callback(access.close)
+    frame.stack.callback(access.close)
     views = ClusterViews(cluster, settings.namespaces or ("",), settings.proxies)
-    stack.push_async_callback(views.close)
+    frame.stack.push_async_callback(views.close)
     return TokenCallers(access, views, unix_time)
 
 
@@ -243,11 +226,7 @@ async def _count(callers: TokenCallers, counts: PageMetrics, request: Request) -
 
 async def run_page(settings: PageSettings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_page`."""
-    stop = stop_at_signals()
-    share_threads()
-    async with open_page(settings) as process:
-        say(f"listening: page {process.page_port}, management {process.management_port}")
-        await work_until(stop, process.views.watch())
+    await run_process(open_page(settings), say)
 
 
 _HOST: Final = "127.0.0.1"

@@ -7,17 +7,13 @@ import contextlib
 import random
 import secrets
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
-
-from prometheus_client import CollectorRegistry, generate_latest
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import DELIVERED, FLAG_GRANT, FLAG_OVERRIDE, FLAG_ROLLOUT, NAMESPACE, ORDERED, POD
 from controller.app.namespace_limits import QuotaMetrics
+from controller.app.process_frame import open_frame, run_process, tls_files
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
-from controller.kube.client import Cluster
-from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.reviews import ClusterReviews
 from controller.proxy import receipt_service
@@ -28,31 +24,26 @@ from controller.proxy.orders import OrderObjects
 from controller.proxy.recording import SETTLE, Recorder
 from controller.proxy.server import Proxy, ProxyOptions, ProxyReplica, ReceiptPorts
 from controller.proxy.watch import CatalogSink
-from controller.runtime import process as management
 from controller.runtime.clock import now, unix_time
 from controller.runtime.limits import NamespaceLimits
-from controller.runtime.metrics import ProcessMetrics
-from controller.runtime.process import end_at_signals, stop_at_signals
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
-from evaluator.host.threads import share_threads
-from evaluator.http.limits import MANAGEMENT
 from evaluator.http.limits import Limits as PortLimits
 from evaluator.http.listener import Listener
-from evaluator.http.offload import Offload
-from evaluator.http.routes import merge, without_pages
-from evaluator.http.sockets import TlsFiles
+from evaluator.http.routes import without_pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+
+    from prometheus_client import CollectorRegistry
 
     from controller.app.settings import ProxySettings
     from controller.delivery.claims import Place
+    from controller.kube.client import Cluster
     from controller.runtime.event import EventSink
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
 """Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""
-_MANAGEMENT_DRAIN: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +52,37 @@ class ProxyProcess:
 
     replica: ProxyReplica
     registry: CollectorRegistry
-    sync_port: int
-    management_port: int
+    ports: Mapping[str, int]
 
     @property
     def sync(self) -> Listener:
         """The port of subscribers."""
         return self.replica.sync
 
+    def work(self) -> Coroutine[Any, Any, None]:
+        """Watch and deliver, until cancelled."""
+        return self.replica.work()
+
+    async def drain(self) -> None:
+        """Send subscribers to other replicas, which still receive changes meanwhile."""
+        await self.replica.drain()
+
 
 @contextlib.asynccontextmanager
 async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
     """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
-    given = (settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
-    tls = await asyncio.to_thread(TlsFiles, *given) if settings.tls_cert else None
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = await Cluster.connect(settings.kubeconfig or None)
-        stack.push_async_callback(cluster.close)
+    tls = await tls_files(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    async with open_frame(settings) as frame:
+        cluster = await frame.connect()
         limits = NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts)
-        registry = CollectorRegistry(auto_describe=False)
-        events = ApiServerEvents(cluster.api, registry)
-        replica = _make_replica(settings, limits, cluster, registry, events)
-        metrics = ProcessMetrics()
-        registry.register(metrics)
-        metrics.lag.start()
-        stack.callback(metrics.lag.stop)
-        await stack.enter_async_context(events.post_in_background())
-        stack.callback(replica.proxy.close)
-        offload = Offload()
-        stack.callback(offload.close)
-        managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
-        members = without_pages(receipt_service.routes(replica.proxy.receipts, offload))
-        manager = Listener(merge(managed, members), MANAGEMENT, name="management")
-        management_host = settings.management_host or settings.host
-        management_port = await manager.start(management_host, settings.management_port)
-        stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
-        sync_port = await replica.sync.start(settings.host, settings.sync_port, tls=tls)
-        for listener in (manager, replica.sync):
-            metrics.ports.port(listener.name, listener)
-        yield ProxyProcess(replica, registry, sync_port, management_port)
+        events = await frame.post_events(cluster)
+        replica = _make_replica(settings, limits, cluster, frame.registry, events)
+        frame.stack.callback(replica.proxy.close)
+        members = without_pages(receipt_service.routes(replica.proxy.receipts, frame.offload))
+        management = await frame.manage(replica.readiness, members)
+        sync = await frame.listen(replica.sync, settings.host, settings.sync_port, tls)
+        frame.stack.push_async_callback(replica.recorder.close)
+        yield ProxyProcess(replica, frame.registry, {"sync": sync, "management": management})
 
 
 def _make_replica(
@@ -182,19 +165,4 @@ def _options(settings: ProxySettings, limits: NamespaceLimits) -> ProxyOptions:
 
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_proxy`."""
-    stop = stop_at_signals()
-    share_threads()
-    async with open_proxy(settings) as process:
-        say(f"listening: sync {process.sync_port}, management {process.management_port}")
-        working = asyncio.create_task(process.replica.work())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        end_at_signals()
-        stopping.cancel()
-        # Keep watching while draining: remaining subscribers still receive changes.
-        await process.replica.drain()
-        working.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
-        await process.replica.recorder.close()
-    if not working.cancelled():
-        working.result()
+    await run_process(open_proxy(settings), say, ProxyProcess.drain)

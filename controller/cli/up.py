@@ -31,10 +31,10 @@ from controller.local.local_events import (
 from controller.local.local_mode import InvalidSettingError, Ports, evaluator_settings, open_local
 from controller.local.local_stages import build_once
 from controller.runtime.clock import now
-from controller.runtime.process import stop_at_signals, work_until
 from controller.runtime.setbacks import Setback, Stalled
 from evaluator.flags.overrides import Override
 from evaluator.flags.text import visible
+from evaluator.host.signals import stop_at_signals, work_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -115,51 +115,46 @@ class ControllerMetrics(Collector):
         now: Callable[[], datetime],
         watches: WatchHealth,
         role: Role,
+        registry: CollectorRegistry,
     ) -> None:
+        self.registry = registry
         self._objects = objects
         self._watches = watches
         self._queues = queues
         self._now = now
         self._role = role
-        self.registry = CollectorRegistry(auto_describe=False)
         self._duration = Histogram(
             "flagstaff_reconcile_duration_seconds",
             "How long reconciles took.",
             ("kind", "result"),
             buckets=_SECONDS,
-            registry=self.registry,
+            registry=registry,
         )
         self._writes = Counter(
             "flagstaff_api_writes",
             "Writes to the API server that were tried.",
             ("verb", "kind"),
-            registry=self.registry,
+            registry=registry,
         )
         self._received = Counter(
             "flagstaff_receiver_requests",
             "Requests to FlagReceivers, by result.",
             ("type", "outcome"),
-            registry=self.registry,
+            registry=registry,
         )
         self._alerts = Counter(
-            "flagstaff_alerts",
-            "Tries to deliver an alert, by result.",
-            ("type", "result"),
-            registry=self.registry,
+            "flagstaff_alerts", "Tries to deliver an alert, by result.", ("type", "result"), registry=registry
         )
         self._checks = Counter(
             "flagstaff_rollout_checks",
             "Checks of rollouts' metrics, by verdict.",
             ("verdict",),
-            registry=self.registry,
+            registry=registry,
         )
         for verdict in get_args(Verdict):
             # A rate shows the first check of a verdict only where there was a zero before it.
             self._checks.labels(verdict)
-        process = ProcessMetrics()
-        self.registry.register(process)
-        self.lag, self.ports = process.lag, process.ports
-        self.registry.register(self)
+        registry.register(self)
 
     def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None:
         """Count a finished reconcile."""
@@ -180,12 +175,6 @@ class ControllerMetrics(Collector):
     def count_check(self, verdict: str) -> None:
         """Count a check of a rollout's metric."""
         self._checks.labels(verdict).inc()
-
-    def text(self) -> bytes:
-        """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with thousands of
-        objects: for a thread.
-        """
-        return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""

@@ -1,13 +1,10 @@
-"""What a process of the controller needs: signals that end it, work that repeats, a management port, and
-leadership.
-"""
+"""What a process of the controller needs: work that repeats, a management port, and leadership."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,7 +13,7 @@ from evaluator.http.messages import Headers, Request, Response, Streamed
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from evaluator.http.offload import Offload
 
@@ -36,38 +33,6 @@ async def forever(turn: Callable[[], Awaitable[None]], pause: float = PAUSE) -> 
         except Exception:
             log.exception("an unexpected error; trying again in %g s", pause)
             await asyncio.sleep(pause)
-
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-def stop_at_signals() -> asyncio.Event:
-    """Return what SIGTERM or SIGINT sets from now on. Called on the loop."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop.set)
-    return stop
-
-
-def end_at_signals() -> None:
-    """Have the next signal end the process at once. Called on the loop."""
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.remove_signal_handler(number)
-
-
-async def work_until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Work until `stop`, which cancels the work. Raises what the work raises."""
-    working = asyncio.create_task(work)
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    end_at_signals()
-    stopping.cancel()
-    working.cancel()
-    await asyncio.gather(working, stopping, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
 
 
 _JSON: Final[Headers] = (("content-type", "application/json"),)

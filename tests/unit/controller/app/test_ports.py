@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import generate_latest
+
 from controller.app.controller_process import bound_socket, listen
+from controller.app.process_frame import open_frame
 from controller.app.settings import ControllerSettings
 from controller.runtime import process
 from evaluator.http.offload import Offload
-from evaluator.server.families import PortMetrics, text
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Routes
 
 
-def routes(name: str) -> Routes:
-    def status() -> dict[str, Any]:
-        return {"ready": True, "name": name}
+def status(name: str) -> dict[str, Any]:
+    return {"ready": True, "name": name}
 
-    return process.routes(status, lambda: b"", Offload())
+
+def routes(name: str) -> Routes:
+    return process.routes(partial(status, name), lambda: b"", Offload())
 
 
 async def ask(host: str, port: int) -> bytes:
@@ -37,18 +40,17 @@ async def test_each_port_has_its_own_address_and_is_counted() -> None:
         host="127.0.0.1", management_host="127.0.0.2", receiver_host="127.0.0.3",
         management_port=0, receiver_port=0,
     )  # fmt: skip
-    metrics = PortMetrics()
-    async with contextlib.AsyncExitStack() as stack:
-        bound = stack.enter_context(bound_socket(settings.host, 0))
-        three = routes("managed"), routes("artifacts"), routes("webhooks")
-        managed, artifacts, receiver = await listen(stack, settings, metrics, bound, three)
+    async with open_frame(settings) as frame:
+        bound = frame.stack.enter_context(bound_socket(settings.host, 0))
+        two = routes("artifacts"), routes("webhooks")
+        ports = await listen(frame, settings, bound, partial(status, "managed"), two)
         for host, port, name in (
-            ("127.0.0.2", managed, b"managed"),
-            ("127.0.0.1", artifacts, b"artifacts"),
-            ("127.0.0.3", receiver, b"webhooks"),
+            ("127.0.0.2", ports["management"], b"managed"),
+            ("127.0.0.1", ports["artifacts"], b"artifacts"),
+            ("127.0.0.3", ports["receiver"], b"webhooks"),
         ):
             assert name in await ask(host, port)
-        found = text(metrics.families()).decode()
+        found = generate_latest(frame.registry).decode()
     for port_name in ("management", "artifacts", "receiver"):
         assert f'flagstaff_held_bytes{{port="{port_name}"}}' in found
         assert f'flagstaff_refused_connections_total{{port="{port_name}"}} 0.0' in found

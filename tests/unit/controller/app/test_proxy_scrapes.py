@@ -58,8 +58,8 @@ async def test_metrics_and_the_fleet_are_made_beside_the_loop(
         )
         async with open_proxy(settings) as process:
             process.registry.register(seen)
-            text = await asyncio.to_thread(read, process.management_port, "/metrics")
-            members = await asyncio.to_thread(read, process.management_port, "/fleet")
+            text = await asyncio.to_thread(read, process.ports["management"], "/metrics")
+            members = await asyncio.to_thread(read, process.ports["management"], "/fleet")
             await process.sync.drain(1.0)
     assert "\nseen 1.0" in text
     assert "flagstaff_proxy_streams 0.0" in text

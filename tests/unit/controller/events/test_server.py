@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.events.pushes import MOST_BYTES
@@ -252,10 +253,12 @@ def test_each_request_counts_as_what_came_of_it(
 
 
 def test_the_metric_has_fixed_words_alone() -> None:
-    metrics = ControllerMetrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role())
+    metrics = ControllerMetrics(
+        Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role(), CollectorRegistry(auto_describe=False)
+    )
     metrics.count_webhook("github", "woke")
     metrics.count_webhook("github", "woke")
-    text = metrics.text().decode()
+    text = generate_latest(metrics.registry).decode()
     assert 'flagstaff_receiver_requests_total{outcome="woke",type="github"} 2.0' in text
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
@@ -23,10 +24,17 @@ def scrape(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) ->
     objects = Cache()
     objects.learn(Resource(ObjectKey(kind, "shop", "flags"), "u", 1, "1", status=status))
     health = WatchHealth(lambda: 0.0)
-    metrics = ControllerMetrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(leading))
+    metrics = ControllerMetrics(
+        objects,
+        {},
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        health,
+        Role(leading),
+        CollectorRegistry(auto_describe=False),
+    )
     return {
         sample.labels["state"]: sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
         for sample in family.samples
         if sample.name == "flagstaff_evaluators"
     }
@@ -61,11 +69,16 @@ def test_remote_flags_are_stale_since_their_provider_confirmed_them_last() -> No
         objects.learn(Resource(ObjectKey(KIND, "shop", name), name, 1, "1", status={"providers": providers}))
     health, queue = WatchHealth(lambda: 0.0), KeyedQueue[ObjectKey](lambda: 0.0, lambda: 0.0)
     metrics = ControllerMetrics(
-        objects, {KIND: queue}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True)
+        objects,
+        {KIND: queue},
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        health,
+        Role(True),
+        CollectorRegistry(auto_describe=False),
     )
     seconds = {
         (sample.labels["name"], sample.labels["provider"]): sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
         for sample in family.samples
         if sample.name == "flagstaff_remote_flags_stale_seconds"
     }
@@ -87,10 +100,17 @@ def test_overrides_in_force_have_a_series_each() -> None:
         key = ObjectKey("FlagOverride", "shop", name)
         objects.learn(Resource(key, name, 1, "1", given, {} if state is None else {"state": state}))
     health = WatchHealth(lambda: 0.0)
-    metrics = ControllerMetrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    metrics = ControllerMetrics(
+        objects,
+        {},
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        health,
+        Role(True),
+        CollectorRegistry(auto_describe=False),
+    )
     samples = [
         (sample.labels, sample.value)
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
         for sample in family.samples
         if sample.name == "flagstaff_override_active"
     ]
@@ -125,11 +145,18 @@ def test_a_rollout_has_its_state_and_each_candidate_its_share_and_the_values_of_
         key = ObjectKey("FlagRollout", "shop", name)
         objects.learn(Resource(key, name, 1, "1", status=status))
     health = WatchHealth(lambda: 0.0)
-    collected = ControllerMetrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    collected = ControllerMetrics(
+        objects,
+        {},
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        health,
+        Role(True),
+        CollectorRegistry(auto_describe=False),
+    )
     collected.count_check("Error")
     samples = {
         (sample.name.removeprefix("flagstaff_rollout_"), *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(collected.text().decode())
+        for family in text_string_to_metric_families(generate_latest(collected.registry).decode())
         for sample in family.samples
         if sample.name.startswith("flagstaff_rollout_") and not sample.name.endswith("_created")
     }
