@@ -177,8 +177,8 @@ DIST ?= dist
 release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not that release, and needs BASE, the images' base by its digest, and SNAPSHOT, the time of Debian's packages
 	@$(BIN)/python -m release --dist $(DIST) --sbom $(SBOM) $(if $(TAG),--tag $(TAG)) $(if $(BASE),--base $(BASE)) $(if $(SNAPSHOT),--snapshot $(SNAPSHOT))
 
-crds: dev ## the CustomResourceDefinitions, the tables of fields in docs/kinds, and what `make reference` writes, from the models
-	@$(BIN)/python -m controller.api.crd_writer
+crds: dev ## the CustomResourceDefinitions, what deploy/ says of our kinds, the tables of fields in docs/kinds, and what `make reference` writes, from the models
+	@$(BIN)/python -m controller.api.manifests_writer
 	@$(BIN)/python -m controller.cli.published
 
 reference: dev ## docs/reference and schemas, from the program

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from evaluator.flags.text import visible
 from evaluator.host import logs
-from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Loaded, Option, Settings, load
+from evaluator.settings import OPTIONS, InvalidSettingError, Loaded, Option, Settings, ValueKind, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def configure_evaluator(parser: argparse.ArgumentParser) -> None:
 
 def _declare(parser: argparse.ArgumentParser, option: Option) -> None:
     names = [f"--{option.name}", *([f"-{option.short}"] if option.short else [])]
-    alone = option.kind is Kind.SWITCH or bool(option.refusal)
+    alone = option.kind is ValueKind.SWITCH or bool(option.refusal)
     parser.add_argument(
         *names,
         dest=option.name,
@@ -72,7 +72,7 @@ def _declare(parser: argparse.ArgumentParser, option: Option) -> None:
         # pflag's switches stand alone or take `=false`; a refused option gets its reason either way.
         nargs="?" if alone else None,
         const="true" if alone else None,
-        metavar="|".join(option.choices) if option.kind is Kind.CHOICE else option.kind.value,
+        metavar="|".join(option.choices) if option.kind is ValueKind.CHOICE else option.kind.value,
         help=argparse.SUPPRESS if option.refusal else option.help,
     )
 

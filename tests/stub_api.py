@@ -14,6 +14,7 @@ import trustme
 import yaml
 from aiohttp import web
 
+from controller.api.kind import ResourceType
 from controller.api.kinds import (
     CONFIG_MAP,
     DISRUPTION_BUDGET,
@@ -27,7 +28,6 @@ from controller.api.kinds import (
     ROLE_BINDING,
     SECRET,
     SERVICE,
-    ResourceType,
 )
 from tests.cluster.cutting import Cutter
 from tests.hostile_objects import CRDS

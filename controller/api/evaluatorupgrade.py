@@ -6,15 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import (
-    AGE_COLUMN,
-    READY_COLUMN,
-    STATUS_COLUMN,
-    SUSPENDED_COLUMN,
-    Definition,
-    PrinterColumn,
-)
 from controller.api.fields import INT32, INT64, Duration, Model, Name
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, SUSPENDED_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.status import Status
 
 KIND: Final = "EvaluatorUpgrade"
@@ -126,11 +120,12 @@ class EvaluatorUpgradeStatus(Status):
     """When it went on after it was halted."""
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "evaluatorupgrades",
-    "eup",
-    (
+    short_name="eup",
+    description=(
         "EvaluatorUpgrade restarts the workloads of its namespace whose pods have an older evaluator"
         " than they would get now."
     ),
@@ -146,4 +141,7 @@ DEFINITION: Final = Definition(
         AGE_COLUMN,
         STATUS_COLUMN,
     ),
+    quota=5,
+    is_granted=True,
+    has_alerts=True,
 )

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
+from controller.api import kind as record
 from controller.api import meta
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, WITHHELD_COLUMNS, Definition, PrinterColumn
 from controller.api.fields import ATOMIC, ATOMIC_LIST, OPEN, InvalidSpecError, Model, Name
 from controller.api.first_form import modernise
 from controller.api.flagset_status import ProblemStatus
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import OPENFEATURE_VERSION, Resource
 from controller.api.remote_provider import ProviderStatus, RemoteFlagProvider
 from controller.api.rollout_status import ServedRollout
@@ -285,11 +286,12 @@ def union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Map
     return whole
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    OPENFEATURE_VERSION,
     KIND,
     "featureflagconfigurations",
-    "ffc",
-    "FeatureFlagConfiguration is one flag set as it is delivered.",
+    short_name="ffc",
+    description="FeatureFlagConfiguration is one flag set as it is delivered.",
     spec=ConfigurationSpec,
     status=ConfigurationStatus,
     columns=(
@@ -297,21 +299,32 @@ DEFINITION: Final = Definition(
         PrinterColumn("Revision", ".status.revision"),
         PrinterColumn("Flags", ".status.flags", "integer"),
         PrinterColumn("Served", ".status.served"),
-        *WITHHELD_COLUMNS,
+        *record.WITHHELD_COLUMNS,
         AGE_COLUMN,
         PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
         PrinterColumn("Set", ".status.flagSetId", priority=1),
     ),
-    api_version=OPENFEATURE_VERSION,
     # The fields of all, so that nothing is pruned; OpenFeature Operator takes a spec without flags.
     older={"v1alpha2": {"oneOf": None}, "v1alpha1": {"oneOf": None}},
+    judged=False,
+    rights=(
+        *record.RECONCILED,
+        record.SHOWN_BY_PAGE,
+        record.FOLLOWED_BY_PROXY,
+        record.FOLLOWED_BY_ADMISSION,
+        record.DELIVERED_FOR_SETS,
+    ),
+    quota=100,
+    is_granted=True,
+    has_alerts=True,
 )
 
-FEATURE_FLAG_DEFINITION: Final = Definition(
+FEATURE_FLAG_RECORD: Final = Kind(
+    OPENFEATURE_VERSION,
     FLAG_KIND,
     "featureflags",
-    "ff",
-    "FeatureFlag is one flag set as OpenFeature Operator and flagd read it.",
+    short_name="ff",
+    description="FeatureFlag is one flag set as OpenFeature Operator and flagd read it.",
     spec=FeatureFlagSpec,
     status=FeatureFlagStatus,
     columns=(
@@ -322,10 +335,20 @@ FEATURE_FLAG_DEFINITION: Final = Definition(
         PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
         PrinterColumn("Set", ".status.flagSetId", priority=1),
     ),
-    api_version=OPENFEATURE_VERSION,
     note=(
         "Where OpenFeature Operator's own definition is installed already, leave this one out: flags are "
         "read either way, but that one has no room for a status."
     ),
     needs_spec=False,
+    judged=False,
+    rights=(
+        *record.RECONCILED,
+        record.SHOWN_BY_PAGE,
+        record.FOLLOWED_BY_PROXY,
+        record.FOLLOWED_BY_ADMISSION,
+        record.DELIVERED_FOR_SETS,
+    ),
+    quota=100,
+    is_granted=True,
+    has_alerts=True,
 )

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
+from controller.api import kind as record
 from controller.api.fields import OPEN, Duration, LocalReference, Model, between, that
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import OPENFEATURE_VERSION
 from controller.api.parsing import InvalidTextError
 from controller.api.status import Status
@@ -124,11 +125,12 @@ IGNORED: Final = {
 }
 """Fields that nothing comes of, with why or what to do instead."""
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    OPENFEATURE_VERSION,
     KIND,
     "featureflagsources",
-    "ffs",
-    "FeatureFlagSource configures the evaluators of pods that name it.",
+    short_name="ffs",
+    description="FeatureFlagSource configures the evaluators of pods that name it.",
     spec=FeatureFlagSourceSpec,
     spec_description=(
         "What is asked for. Several FeatureFlagSources of one pod are merged; a field that is not "
@@ -140,11 +142,13 @@ DEFINITION: Final = Definition(
         PrinterColumn("Source", ".spec.sources[0].source"),
         PrinterColumn("Provider", ".spec.sources[0].provider"),
         AGE_COLUMN,
-        STATUS_COLUMN,
+        record.STATUS_COLUMN,
     ),
-    api_version=OPENFEATURE_VERSION,
     note=(
         "Where OpenFeature Operator's own definition is installed already, leave this one out: objects are "
         "read either way."
     ),
+    rights=(*record.RECONCILED, record.FOLLOWED_BY_ADMISSION),
+    quota=50,
+    is_granted=True,
 )

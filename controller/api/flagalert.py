@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import (
     INT64,
     TIME,
@@ -21,6 +20,8 @@ from controller.api.fields import (
     that,
 )
 from controller.api.flagprovider import Failure
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.parsing import check, compile_pattern
 from controller.api.status import Status
 
@@ -193,11 +194,12 @@ class FlagAlertStatus(Status):
     """
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagalerts",
-    "falert",
-    "FlagAlert chooses Events, and names the FlagProvider that they are sent to.",
+    short_name="falert",
+    description="FlagAlert chooses Events, and names the FlagProvider that they are sent to.",
     spec=FlagAlertSpec,
     status=FlagAlertStatus,
     columns=(
@@ -207,4 +209,5 @@ DEFINITION: Final = Definition(
         STATUS_COLUMN,
         AGE_COLUMN,
     ),
+    quota=20,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import INT32, Model, between, one_of, that
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Kind, PrinterColumn
 from controller.api.meta import OPENFEATURE_VERSION
 from controller.api.parsing import InvalidTextError, require_object_name
 from controller.api.status import FALSE, Status
@@ -113,11 +113,12 @@ class DeploymentStatus(Status):
         return self.observed_generation >= generation and counts == {replicas}
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    OPENFEATURE_VERSION,
     KIND,
     "flagds",
-    "fd",
-    "Flagd is an evaluator that stands by itself, in a Deployment, and how others reach it.",
+    short_name="fd",
+    description="Flagd is an evaluator that stands by itself, in a Deployment, and how others reach it.",
     spec=FlagdSpec,
     status=FlagdStatus,
     columns=(
@@ -127,9 +128,9 @@ DEFINITION: Final = Definition(
         AGE_COLUMN,
         STATUS_COLUMN,
     ),
-    api_version=OPENFEATURE_VERSION,
     note=(
         "Where OpenFeature Operator's own definition is installed, replace it by this one: that one has no "
         "room for a status."
     ),
+    quota=5,
 )

@@ -6,8 +6,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import Model, Name
+from controller.api.kind import (
+    AGE_COLUMN,
+    FOLLOWED_BY_ADMISSION,
+    FOLLOWED_BY_PROXY,
+    READ_BY_CONTROLLER,
+    Kind,
+    PrinterColumn,
+)
+from controller.api.meta import API_VERSION
 
 KIND: Final = "FlagGrant"
 
@@ -57,11 +65,12 @@ class FlagGrantSpec(Model):
     """The objects in the grant's namespace that may be referred to."""
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flaggrants",
-    "fgrant",
-    (
+    short_name="fgrant",
+    description=(
         "FlagGrant lets objects of other namespaces refer to those beside it, as Gateway API's "
         "ReferenceGrant does."
     ),
@@ -72,4 +81,7 @@ DEFINITION: Final = Definition(
         PrinterColumn("To", ".spec.to[*].kind"),
         AGE_COLUMN,
     ),
+    status=None,
+    rights=(READ_BY_CONTROLLER, FOLLOWED_BY_PROXY, FOLLOWED_BY_ADMISSION),
+    quota=20,
 )

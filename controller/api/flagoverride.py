@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
+from controller.api import kind as record
 from controller.api.fields import TIME, LocalReference, Model, RuledModel, SpecRule, in_schema, that
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.parsing import InvalidTextError
 from controller.api.status import Status
 from evaluator.flags.model import ABSENT
@@ -139,11 +141,12 @@ class FlagOverrideStatus(Status):
     """What it keeps of the definition until it ends, whatever becomes of the flag."""
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagoverrides",
-    "fover",
-    "FlagOverride sets one flag by hand until a moment, over what Git says.",
+    short_name="fover",
+    description="FlagOverride sets one flag by hand until a moment, over what Git says.",
     spec=FlagOverrideSpec,
     spec_description="The flag, what it is meanwhile, why, and until when.",
     status=FlagOverrideStatus,
@@ -157,6 +160,8 @@ DEFINITION: Final = Definition(
         PrinterColumn("By", r".metadata.annotations.flagstaff\.dev/set-by", priority=1),
         READY_COLUMN,
         AGE_COLUMN,
-        STATUS_COLUMN,
+        record.STATUS_COLUMN,
     ),
+    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY),
+    quota=20,
 )

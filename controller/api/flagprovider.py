@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, OnErrorOmit
 
 from controller.api.addresses import AddressRefused, require_address, server_of
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, Definition, PrinterColumn
 from controller.api.fields import INT64, TIME, LocalReference, Model, RuledModel, SpecProblem, Timeout
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.status import Status
 
 if TYPE_CHECKING:
@@ -214,11 +215,12 @@ class FlagProviderStatus(Status):
     """
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagproviders",
-    "fprov",
-    "FlagProvider names a server to which is sent what FlagAlerts choose.",
+    short_name="fprov",
+    description="FlagProvider names a server to which is sent what FlagAlerts choose.",
     spec=FlagProviderSpec,
     status=FlagProviderStatus,
     columns=(
@@ -229,4 +231,5 @@ DEFINITION: Final = Definition(
         AGE_COLUMN,
         PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
     ),
+    quota=10,
 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import ATOMIC_LIST, Model
+from controller.api.kind import AGE_COLUMN, CONTROLLER, PROXY, READ, SHOWN_BY_PAGE, Kind, PrinterColumn, Right
+from controller.api.meta import API_VERSION
 from controller.api.status import StatusModel
 
 if TYPE_CHECKING:
@@ -135,11 +136,12 @@ def pair_of(resource: Resource) -> tuple[str, str]:
     return configuration, proxy
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagreceipts",
-    "freceipt",
-    (
+    short_name="freceipt",
+    description=(
         "FlagReceipt is what one proxy knows of who serves one flag set. The controller sums all of "
         "them up in the FeatureFlagConfiguration's status."
     ),
@@ -153,4 +155,10 @@ DEFINITION: Final = Definition(
         AGE_COLUMN,
     ),
     is_for_users=False,
+    judged=False,
+    rights=(
+        Right(CONTROLLER, (*READ, "delete")),
+        SHOWN_BY_PAGE,
+        Right(PROXY, ("get", "create", "patch", "delete")),
+    ),
 )

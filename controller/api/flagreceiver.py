@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import LocalReference, Model, Name
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.status import Status
 
 KIND: Final = "FlagReceiver"
@@ -51,11 +52,12 @@ class FlagReceiverStatus(Status):
     """The path of the endpoint; nobody who does not know the token can guess it."""
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagreceivers",
-    "frcv",
-    "FlagReceiver lets a Git server's push webhook wake sources.",
+    short_name="frcv",
+    description="FlagReceiver lets a Git server's push webhook wake sources.",
     spec=FlagReceiverSpec,
     status=FlagReceiverStatus,
     columns=(
@@ -64,4 +66,7 @@ DEFINITION: Final = Definition(
         AGE_COLUMN,
         PrinterColumn("Path", ".status.webhookPath", priority=1),
     ),
+    quota=20,
+    is_granted=True,
+    has_alerts=True,
 )

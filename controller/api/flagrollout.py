@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
+from controller.api import kind as record
 from controller.api.addresses import require_usable
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import (
     TIME,
     Duration,
@@ -23,6 +23,8 @@ from controller.api.fields import (
     that,
 )
 from controller.api.flagoverride import moment_of
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.parsing import InvalidTextError
 from controller.api.rollout_status import FlagRolloutStatus
 from evaluator.host.times import read_clock
@@ -413,11 +415,12 @@ def _increases(shares: list[float]) -> bool:
     return all(before < after for before, after in pairwise(shares))
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagrollouts",
-    "froll",
-    "FlagRollout rolls out changes of flags in steps, watched by metrics.",
+    short_name="froll",
+    description="FlagRollout rolls out changes of flags in steps, watched by metrics.",
     spec=FlagRolloutSpec,
     spec_description="The flags, the steps, and what watches them.",
     status=FlagRolloutStatus,
@@ -430,6 +433,10 @@ DEFINITION: Final = Definition(
         PrinterColumn("Promoted", ".status.promoted.revision", priority=1),
         READY_COLUMN,
         AGE_COLUMN,
-        STATUS_COLUMN,
+        record.STATUS_COLUMN,
     ),
+    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY),
+    quota=20,
+    is_granted=True,
+    has_alerts=True,
 )

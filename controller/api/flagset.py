@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from controller.api.definition import (
-    AGE_COLUMN,
-    READY_COLUMN,
-    STATUS_COLUMN,
-    SUSPENDED_COLUMN,
-    WITHHELD_COLUMNS,
-    Definition,
-    PrinterColumn,
-)
+from controller.api import kind as record
 from controller.api.fields import (
     Interval,
     LocalReference,
@@ -30,6 +22,7 @@ from controller.api.fields import (
     that,
 )
 from controller.api.flagset_status import FlagSetStatus
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import API_VERSION, GROUP, ObjectKey, Resource
 from controller.api.parsing import InvalidTextError, normalise
 from controller.api.remote_provider import RemoteFlagProvider
@@ -308,11 +301,14 @@ def list_items(flag_set: Resource, field: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagsets",
-    "fset",
-    ("FlagSet builds one flag set from layers of a source and keeps a FeatureFlagConfiguration of it."),
+    short_name="fset",
+    description=(
+        "FlagSet builds one flag set from layers of a source and keeps a FeatureFlagConfiguration of it."
+    ),
     spec=FlagSetSpec,
     spec_description="Which definitions are read, and what is made of them.",
     status=FlagSetStatus,
@@ -322,10 +318,10 @@ DEFINITION: Final = Definition(
         PrinterColumn("Since", ".status.history[0].appliedAt", "date"),
         PrinterColumn("Flags", ".status.flags", "integer"),
         PrinterColumn("Served", ".status.served"),
-        *WITHHELD_COLUMNS,
-        SUSPENDED_COLUMN,
+        *record.WITHHELD_COLUMNS,
+        record.SUSPENDED_COLUMN,
         AGE_COLUMN,
-        STATUS_COLUMN,
+        record.STATUS_COLUMN,
         PrinterColumn("Held", ".status.heldFlags", "integer", priority=1),
         PrinterColumn("Source", ".spec.sourceRef.name", priority=1),
     ),
@@ -335,4 +331,8 @@ DEFINITION: Final = Definition(
             "a FlagSet's name is a label on what it writes, and a label has at most 63 characters",
         ),
     ),
+    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_ADMISSION),
+    quota=50,
+    is_granted=True,
+    has_alerts=True,
 )

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
+from controller.api import kind as record
 from controller.api import meta
-from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import RuledModel, SpecRule, in_schema
-from controller.api.meta import ObjectKey, Resource
+from controller.api.kind import AGE_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION, ObjectKey, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,15 +48,25 @@ def finder(find: Callable[[ObjectKey], Resource | None], namespace: str) -> Call
     return lambda name: find(ObjectKey(KIND, namespace, name))
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagshards",
-    "fshard",
-    (
+    short_name="fshard",
+    description=(
         "FlagShard holds a part of one flag set. It never changes; a FeatureFlagConfiguration lists "
         "the shards that it is made of."
     ),
     spec=FlagShardSpec,
     spec_description="A part of a flag set, written once and never changed.",
     columns=(PrinterColumn("Set", ".metadata.labels.flagstaff\\.dev/flagset"), AGE_COLUMN),
+    judged=False,
+    status=None,
+    rights=(
+        record.READ_BY_CONTROLLER,
+        record.SHOWN_BY_PAGE,
+        record.FOLLOWED_BY_PROXY,
+        record.DELIVERED_FOR_SETS,
+    ),
+    quota=500,
 )

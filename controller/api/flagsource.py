@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
+from controller.api import kind as record
 from controller.api.artifact_status import SourceStatus
-from controller.api.definition import (
-    AGE_COLUMN,
-    READY_COLUMN,
-    STATUS_COLUMN,
-    SUSPENDED_COLUMN,
-    Definition,
-    PrinterColumn,
-)
 from controller.api.fields import (
     INT64,
     TIME,
@@ -30,6 +23,8 @@ from controller.api.fields import (
     refuse,
     that,
 )
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.parsing import ignore_patterns, is_within_source
 from controller.api.source_spec import TAG_MODES, BucketSpec, GitSpec, LayerSelector, OciSpec, VerifySpec
 
@@ -250,11 +245,12 @@ def source_address(source: Resource) -> str | None:
     return None if address is None else str(address)
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "flagsources",
-    "fsrc",
-    "FlagSource says where flag definitions live, and keeps an artifact of what is there.",
+    short_name="fsrc",
+    description="FlagSource says where flag definitions live, and keeps an artifact of what is there.",
     spec=FlagSourceSpec,
     spec_description="Where definitions live, and how often they are polled.",
     status=FlagSourceStatus,
@@ -262,9 +258,13 @@ DEFINITION: Final = Definition(
         READY_COLUMN,
         PrinterColumn("Revision", ".status.artifact.revision"),
         PrinterColumn("Since", ".status.artifact.lastUpdateTime", "date"),
-        SUSPENDED_COLUMN,
+        record.SUSPENDED_COLUMN,
         AGE_COLUMN,
-        STATUS_COLUMN,
+        record.STATUS_COLUMN,
         PrinterColumn("URL", ".spec.git.url", priority=1),
     ),
+    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE),
+    quota=20,
+    is_granted=True,
+    has_alerts=True,
 )

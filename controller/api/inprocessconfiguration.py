@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
+from controller.api import kind as record
 from controller.api.featureflagsource import Port
 from controller.api.fields import Model, that
+from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import OPENFEATURE_VERSION
 from controller.api.parsing import InvalidTextError
 from controller.api.status import Status
@@ -55,11 +56,14 @@ class InProcessConfigurationSpec(Model):
     """Before the names of variables; default FLAGD."""
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    OPENFEATURE_VERSION,
     KIND,
     "inprocessconfigurations",
-    "ipc",
-    ("InProcessConfiguration configures providers that evaluate by themselves, in pods that name it."),
+    short_name="ipc",
+    description=(
+        "InProcessConfiguration configures providers that evaluate by themselves, in pods that name it."
+    ),
     spec=InProcessConfigurationSpec,
     spec_description=(
         "What is asked for. Several InProcessConfigurations of one pod are merged; a field that is "
@@ -71,12 +75,14 @@ DEFINITION: Final = Definition(
         PrinterColumn("Selector", ".spec.selector"),
         PrinterColumn("Host", ".spec.host"),
         AGE_COLUMN,
-        STATUS_COLUMN,
+        record.STATUS_COLUMN,
     ),
-    api_version=OPENFEATURE_VERSION,
     note=(
         "Where OpenFeature Operator's own definition is installed already, leave this one out: objects are "
         "read either way."
     ),
     needs_spec=False,
+    rights=(*record.RECONCILED, record.FOLLOWED_BY_ADMISSION),
+    quota=50,
+    is_granted=True,
 )

@@ -1,9 +1,9 @@
-"""Every kind that we read or write, once: paths, watches and the CLI read this table."""
+"""Every kind that we read or write, once: the records of ours, and the kinds of others."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import (
@@ -25,77 +25,44 @@ from controller.api import (
     metrictemplate,
 )
 from controller.api.artifact_status import SourceStatus
-from controller.api.fields import InvalidSpecError, Model, SpecProblem, parse_spec, validate
+from controller.api.fields import InvalidSpecError, parse_spec
+from controller.api.kind import (
+    CONTROLLER,
+    DELIVERED_FOR_SETS,
+    DELIVERY,
+    READ_BY_CONTROLLER,
+    SHOWN_BY_PAGE,
+    ResourceType,
+    Right,
+)
 from controller.api.status import Status
 
 if TYPE_CHECKING:
-    from controller.api.definition import Definition
+    from collections.abc import Iterable
+
+    from controller.api.kind import Kind
     from controller.api.meta import Resource
 
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceType:
-    """A kind as the API server serves it."""
-
-    api_version: str
-    """The `apiVersion` in manifests: `flagstaff.dev/v1beta1`, or `v1` of the core group."""
-    kind: str
-    plural: str
-    content: bool = True
-    """False: only metadata is kept, so that what the object holds never reaches us."""
-    spec: type[Model] | None = None
-    """What its users write, where `validate` says all that is wrong with it."""
-    status: type[Status] = Status
-    """The model of its status; a kind without a reconciler here may have a wider one in its own module."""
-
-    @property
-    def group(self) -> str:
-        """Empty for the core group."""
-        return self.api_version.rpartition("/")[0]
-
-    @property
-    def version(self) -> str:
-        """Return the version without the group."""
-        return self.api_version.rpartition("/")[2]
-
-    def validate(self, spec: object) -> tuple[SpecProblem, ...]:
-        """Return all problems that an object's spec has by itself. Problems that depend on other objects in
-        the cluster, or on options of the installation, are found by the reconciler. Never raises.
-        """
-        return () if self.spec is None else validate(self.spec, spec)
-
-
-def _kind_of(definition: Definition, *, judged: bool = True) -> ResourceType:
-    """A kind of `DEFINITIONS`; `judged`: whether `validate` judges what users write."""
-    status = definition.status
-    return ResourceType(
-        definition.api_version,
-        definition.kind,
-        definition.plural,
-        spec=definition.spec if judged else None,
-        status=status if status is not None and issubclass(status, Status) else Status,
-    )
-
-
-FLAG_SOURCE: Final = _kind_of(flagsource.DEFINITION)
-FLAG_SET: Final = _kind_of(flagset.DEFINITION)
-FLAG_SHARD: Final = _kind_of(flagshard.DEFINITION, judged=False)
-FLAG_GRANT: Final = _kind_of(flaggrant.DEFINITION)
-FLAG_OVERRIDE: Final = _kind_of(flagoverride.DEFINITION)
-FLAG_ROLLOUT: Final = _kind_of(flagrollout.DEFINITION)
-METRIC_TEMPLATE: Final = _kind_of(metrictemplate.DEFINITION)
-FLAG_RECEIVER: Final = _kind_of(flagreceiver.DEFINITION)
-FLAG_PROVIDER: Final = _kind_of(flagprovider.DEFINITION)
-FLAG_ALERT: Final = _kind_of(flagalert.DEFINITION)
-FLAG_RECEIPT: Final = _kind_of(flagreceipt.DEFINITION, judged=False)
-FEATURE_FLAG_CONFIGURATION: Final = _kind_of(featureflagconfiguration.DEFINITION, judged=False)
-FEATURE_FLAG: Final = _kind_of(featureflagconfiguration.FEATURE_FLAG_DEFINITION, judged=False)
-FEATURE_FLAG_SOURCE: Final = _kind_of(featureflagsource.DEFINITION)
-IN_PROCESS_CONFIGURATION: Final = _kind_of(inprocessconfiguration.DEFINITION)
-FLAGD: Final = _kind_of(flagd.DEFINITION)
-EVALUATOR_UPGRADE: Final = _kind_of(evaluatorupgrade.DEFINITION)
+FLAG_SOURCE: Final = flagsource.RECORD
+FLAG_SET: Final = flagset.RECORD
+FLAG_SHARD: Final = flagshard.RECORD
+FLAG_GRANT: Final = flaggrant.RECORD
+FLAG_OVERRIDE: Final = flagoverride.RECORD
+FLAG_ROLLOUT: Final = flagrollout.RECORD
+METRIC_TEMPLATE: Final = metrictemplate.RECORD
+FLAG_RECEIVER: Final = flagreceiver.RECORD
+FLAG_PROVIDER: Final = flagprovider.RECORD
+FLAG_ALERT: Final = flagalert.RECORD
+FLAG_RECEIPT: Final = flagreceipt.RECORD
+FEATURE_FLAG_CONFIGURATION: Final = featureflagconfiguration.RECORD
+FEATURE_FLAG: Final = featureflagconfiguration.FEATURE_FLAG_RECORD
+FEATURE_FLAG_SOURCE: Final = featureflagsource.RECORD
+IN_PROCESS_CONFIGURATION: Final = inprocessconfiguration.RECORD
+FLAGD: Final = flagd.RECORD
+EVALUATOR_UPGRADE: Final = evaluatorupgrade.RECORD
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -120,17 +87,24 @@ ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 WORKLOADS: Final = (DEPLOYMENT, SERVICE, INGRESS, HTTP_ROUTE)
 """What runs for users; watched in the namespaces that hold a Flagd, where it is ours."""
+_FLUX_RIGHTS: Final = (READ_BY_CONTROLLER, SHOWN_BY_PAGE)
 FLUX_SOURCES: Final = (
-    ResourceType(FLUX, "GitRepository", "gitrepositories", status=SourceStatus),
-    ResourceType(FLUX, "OCIRepository", "ocirepositories", status=SourceStatus),
-    ResourceType(FLUX, "Bucket", "buckets", status=SourceStatus),
-    ResourceType(FLUX, "ExternalArtifact", "externalartifacts", status=SourceStatus),
+    ResourceType(FLUX, "GitRepository", "gitrepositories", status=SourceStatus, rights=_FLUX_RIGHTS),
+    ResourceType(FLUX, "OCIRepository", "ocirepositories", status=SourceStatus, rights=_FLUX_RIGHTS),
+    ResourceType(FLUX, "Bucket", "buckets", status=SourceStatus, rights=_FLUX_RIGHTS),
+    ResourceType(
+        FLUX,
+        "ExternalArtifact",
+        "externalartifacts",
+        status=SourceStatus,
+        rights=(*_FLUX_RIGHTS, DELIVERED_FOR_SETS, Right(DELIVERY, ("patch",), "status")),
+    ),
 )
 
 ORDERED: Final = tuple(replace(type_, content=False) for type_ in FLAG_CARRIERS)
 """Workloads whose annotations order flag sets for their pods; only metadata of them is read."""
 
-WATCHED: Final = (
+KINDS: Final = (
     FLAG_SOURCE,
     FLAG_SET,
     FLAG_SHARD,
@@ -148,29 +122,17 @@ WATCHED: Final = (
     IN_PROCESS_CONFIGURATION,
     FLAGD,
     EVALUATOR_UPGRADE,
-    *FLUX_SOURCES,
 )
-"""The kinds that are watched in all namespaces; Secrets only where an object refers to one."""
-DEFINITIONS: Final = (
-    flagsource.DEFINITION,
-    flagset.DEFINITION,
-    flagshard.DEFINITION,
-    flaggrant.DEFINITION,
-    flagoverride.DEFINITION,
-    flagrollout.DEFINITION,
-    metrictemplate.DEFINITION,
-    flagreceiver.DEFINITION,
-    flagprovider.DEFINITION,
-    flagalert.DEFINITION,
-    flagreceipt.DEFINITION,
-    featureflagconfiguration.DEFINITION,
-    featureflagconfiguration.FEATURE_FLAG_DEFINITION,
-    featureflagsource.DEFINITION,
-    inprocessconfiguration.DEFINITION,
-    flagd.DEFINITION,
-    evaluatorupgrade.DEFINITION,
-)
-"""The kinds that users install, whose CustomResourceDefinitions `make crds` writes."""
+"""The kinds that users install. What `make crds` writes is made from their records."""
+
+
+def watched_by(role: str, kinds: Iterable[Kind] = KINDS) -> tuple[ResourceType, ...]:
+    """Return the kinds that the process with this role watches in all of its namespaces."""
+    return tuple(each for each in (*kinds, *FLUX_SOURCES) if "watch" in each.verbs_of(role))
+
+
+WATCHED: Final = watched_by(CONTROLLER)
+"""The kinds that the controller watches in all namespaces; Secrets only where an object refers to one."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {
@@ -189,7 +151,11 @@ PLURALS: Final = {
         DISRUPTION_BUDGET,
     )
 }
-_STATUSES: Final = {kind.kind: kind.status for kind in WATCHED}
+_STATUSES: Final = {
+    kind.kind: kind.status
+    for kind in (*KINDS, *FLUX_SOURCES)
+    if kind.status is not None and issubclass(kind.status, Status)
+}
 
 
 def status_of(resource: Resource | None) -> Status:
@@ -197,7 +163,7 @@ def status_of(resource: Resource | None) -> Status:
     return Status() if resource is None else _STATUSES.get(resource.key.kind, Status).of(resource)
 
 
-_SPECS: Final = {kind.kind: kind.spec for kind in WATCHED}
+_SPECS: Final = {kind.kind: kind.spec for kind in KINDS if kind.judged}
 
 
 def read_spec(resource: Resource) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import LocalReference, RuledModel, SpecRule, that
 from controller.api.flagrollout import Url
+from controller.api.kind import AGE_COLUMN, READ_BY_CONTROLLER, Kind, PrinterColumn
+from controller.api.meta import API_VERSION
 from controller.api.parsing import require_query
 
 KIND: Final = "MetricTemplate"
@@ -83,12 +84,16 @@ class MetricTemplateSpec(RuledModel):
     """A query, with the same variables, of how many samples a value of `query` is of: for `minSamples`."""
 
 
-DEFINITION: Final = Definition(
+RECORD: Final = Kind(
+    API_VERSION,
     KIND,
     "metrictemplates",
-    "mtmpl",
-    "MetricTemplate is a query of metrics, which FlagRollouts ask.",
+    short_name="mtmpl",
+    description="MetricTemplate is a query of metrics, which FlagRollouts ask.",
     spec=MetricTemplateSpec,
     spec_description="A query and its server.",
     columns=(PrinterColumn("Provider", ".spec.provider.type"), AGE_COLUMN),
+    status=None,
+    rights=(READ_BY_CONTROLLER,),
+    quota=50,
 )

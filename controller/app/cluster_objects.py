@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.api.kinds import (
-    EVENT,
-    FEATURE_FLAG,
-    FEATURE_FLAG_CONFIGURATION,
-    FLAG_OVERRIDE,
-    FLAG_RECEIPT,
-    FLAG_ROLLOUT,
-    FLAG_SET,
-    FLAG_SHARD,
-    FLAG_SOURCE,
-    FLUX_SOURCES,
-)
+from controller.api.kind import PAGE
+from controller.api.kinds import EVENT, FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, FLAG_SET, watched_by
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.rollouts import PROGRESS_INDEXES
 from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets
@@ -35,17 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WATCHED: Final = (
-    FLAG_SOURCE,
-    *FLUX_SOURCES,
-    FLAG_SET,
-    FEATURE_FLAG_CONFIGURATION,
-    FEATURE_FLAG,
-    FLAG_SHARD,
-    FLAG_OVERRIDE,
-    FLAG_RECEIPT,
-    FLAG_ROLLOUT,
-)
+WATCHED: Final = watched_by(PAGE)
 """The kinds that are shown, beside Events."""
 EVENTS_ABOUT: Final = (FLAG_SET.api_version, FEATURE_FLAG_CONFIGURATION.api_version)
 """The versions of the kinds whose Events are shown: the API server selects by them."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WORKLOADS, ResourceType
+from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WORKLOADS
 from controller.api.meta import ObjectKey
 from controller.app.namespace_limits import QuotaMetrics, artifact_usage, limits_of
 from controller.app.pod_work import PodWork, pod_work_of
@@ -67,6 +67,7 @@ from evaluator.http.listener import Listener
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
+    from controller.api.kind import ResourceType
     from controller.app.settings import ControllerSettings
     from controller.events.deliverer import Deliverer
     from controller.kube.event_sink import ApiServerEvents

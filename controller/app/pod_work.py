@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from controller.api.kinds import FLAG_CARRIERS, POD, ResourceType
+from controller.api.kinds import FLAG_CARRIERS, POD
 from controller.api.meta import ObjectKey, Resource
 from controller.app.settings import ControllerSettings, InvalidOptionError
 from controller.configurations.stage import BY_SHARD
@@ -30,6 +30,7 @@ from controller.runtime.queue import KeyedQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from controller.api.kind import ResourceType
     from controller.kube.client import Accounts, Cluster
     from controller.runtime.cache import Cache, Change
     from controller.runtime.event import EventSink

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import DELIVERED, FLAG_GRANT, FLAG_OVERRIDE, FLAG_ROLLOUT, NAMESPACE, ORDERED, POD
+from controller.api.kind import PROXY
+from controller.api.kinds import FLAG_GRANT, NAMESPACE, ORDERED, POD, watched_by
 from controller.app.namespace_limits import QuotaMetrics
 from controller.app.process_frame import open_frame, run_process, tls_files
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
@@ -112,7 +113,8 @@ def _make_replica(
     sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [
         Reflector(cluster.api, WatchScope(type_, namespace), sink)
-        for type_ in (*DELIVERED, FLAG_OVERRIDE, FLAG_ROLLOUT)
+        for type_ in watched_by(PROXY)
+        if type_ is not FLAG_GRANT
         for namespace in namespaces
     ]
     beside = [Reflector(cluster.api, WatchScope(POD, namespace), pods) for namespace in namespaces]

@@ -25,7 +25,7 @@ from evaluator.host.times import parse_time, timestamp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.kube.client import Cluster
 
 

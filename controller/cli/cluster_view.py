@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import featureflagconfiguration, flagrollout, flagset
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, ResourceType
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET
 from controller.api.meta import ObjectKey, Resource
 from controller.cli.connection import ClusterConnection, open_connection
 from controller.cli.printing import did_you_mean
@@ -26,6 +26,7 @@ from controller.runtime.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from controller.api.kind import ResourceType
     from controller.cli.clusters import ClusterScope
 
 

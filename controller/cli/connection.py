@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from controller.api.kinds import NAMESPACE, ResourceType
+from controller.api.kinds import NAMESPACE
 from controller.api.meta import Resource
 from controller.cli.printing import PROBLEM, Exit, did_you_mean
 from controller.kube.answers import path_of, require_object
@@ -19,6 +19,7 @@ from controller.runtime.setbacks import Setback
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from controller.api.kind import ResourceType
     from controller.cli.clusters import ClusterScope
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.cli.connection import ClusterConnection
 
 _REFERENCES: Final = ("branch", "tag", "semver", "commit")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import kinds
-from controller.api.kinds import ResourceType, status_of
+from controller.api.kinds import status_of
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.api.status import FALSE, READY, RECONCILING, TRUE
 from controller.cli.printing import OK, PROBLEM, printable, short
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from controller.api.kind import ResourceType
     from controller.cli.connection import ClusterConnection
     from controller.delivery.set_state import SetState
 

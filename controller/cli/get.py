@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.cli.cluster_view import ClusterView
     from controller.cli.connection import ClusterConnection
 

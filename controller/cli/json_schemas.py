@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
-from controller.api.crd_writer import documentation
 from controller.api.flagset_status import HistoryEntry
+from controller.api.manifests_writer import documentation
 from controller.cli.cluster_checks import CheckResult
 from controller.cli.flag_changes import FlagChanges
 from controller.cli.flag_trace import FlagTrace
@@ -23,7 +23,7 @@ from evaluator.flags.known_operators import OPERATORS, UNLISTED, Arity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
 
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"

@@ -24,7 +24,7 @@ from evaluator.flags.yaml_text import YAML_PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.migration.finding import Path as FieldPath
 
 

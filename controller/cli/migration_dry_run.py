@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import kinds
+from controller.api.kind import ResourceType
 from controller.kube.answers import require_good, root_of
 from controller.kube.client import Cluster
 from controller.kube.requests import APPLY, JSON, MERGE
@@ -40,8 +41,8 @@ _SEEN: Final = (
     kinds.FLAG_SET,
     kinds.FLAG_GRANT,
     *kinds.RESTARTED,
-    kinds.ResourceType("batch/v1", "CronJob", "cronjobs"),
-    kinds.ResourceType("batch/v1", "Job", "jobs"),
+    ResourceType("batch/v1", "CronJob", "cronjobs"),
+    ResourceType("batch/v1", "Job", "jobs"),
     kinds.POD,
 )
 

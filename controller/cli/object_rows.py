@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 from controller.api import featureflagconfiguration, flagrollout, flagset, flagshard, flagsource, kinds
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from controller.api.kinds import ResourceType, status_of
+from controller.api.kind import Kind, ResourceType
+from controller.api.kinds import status_of
 from controller.api.status import FALSE, READY, TRUE
 from controller.cli.output import Column
 from controller.cli.printing import USAGE, Exit, did_you_mean, short
@@ -65,13 +66,13 @@ _SHORT: Final = {
 
 
 def _words() -> dict[str, ResourceType]:
-    words = dict(_SHORT)
+    words: dict[str, ResourceType] = {**_SHORT}
     for word, type_ in _SHORT.items():
         words[f"{word}s"] = type_
-    installed = {definition.kind: definition for definition in kinds.DEFINITIONS}
+    short = {kind.kind: kind.short_name for kind in kinds.KINDS}
     for type_ in SHOWN:
         words[type_.kind.lower()] = words[type_.plural] = type_
-        words[installed[type_.kind].short_name] = type_
+        words[short[type_.kind]] = type_
     return words
 
 
@@ -87,7 +88,7 @@ def type_named(word: str, *others: str) -> ResourceType:
 
 def suspendable(type_: ResourceType) -> bool:
     """Whether objects of the kind can be suspended."""
-    return type_.spec is not None and "suspend" in type_.spec.model_fields
+    return isinstance(type_, Kind) and "suspend" in type_.spec.model_fields
 
 
 RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from controller.api import flagset, kinds
-from controller.api.kinds import FLAG_SET, ResourceType, status_of
+from controller.api.kinds import FLAG_SET, status_of
 from controller.api.meta import REQUESTED_AT, Resource
 from controller.api.status import FALSE, READY, RECONCILING, TRUE
 from controller.cli.object_rows import RECORD, SOURCES
@@ -23,6 +23,7 @@ from evaluator.host.times import precise_timestamp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from controller.api.kind import ResourceType
     from controller.cli.connection import ClusterConnection
 
 

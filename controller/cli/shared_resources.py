@@ -222,7 +222,7 @@ REGISTER: Final = (
             "controller.api.flagalert:expression", "controller.api.flagalert:glob_list",
             "controller.api.expression_syntax:parse",
             "controller.api.parsing:ignore_patterns",
-            "controller.api.crd_writer:_documented_fields",
+            "controller.api.manifests_writer:_documented_fields",
             "controller.flagsets.compose:_table",
             "controller.flagsets.pgp:_decryptors", "controller.page.rendering:environment",
             "controller.validation.object_problems:schemas", "evaluator.flags.versions:parse_version",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.cli.effects import ReadSets
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.api.kinds import FLAG_ROLLOUT, ResourceType, status_of
+from controller.api.kinds import FLAG_ROLLOUT, status_of
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.effects import (
     TIMEOUT,
@@ -28,6 +28,7 @@ from controller.delivery.state_words import candidate_name, position_text
 if TYPE_CHECKING:
     import argparse
 
+    from controller.api.kind import ResourceType
     from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
 

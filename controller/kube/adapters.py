@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, ResourceType
+from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from controller.api.meta import ObjectKey
 from controller.kube.answers import ServiceAccount, add_grant_command, path_of, require_object
 from controller.kube.requests import JSON, MERGE
@@ -28,6 +28,7 @@ from controller.runtime.setbacks import Failed, Setback, Stalled
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from controller.api.kind import ResourceType
     from controller.kube.client import Accounts, Cluster
     from controller.pods.flag_file import FlagFile
     from controller.pods.marked_pods import FilePod

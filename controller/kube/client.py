@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from kubernetes.aio import client
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.runtime.process import Role
 
 

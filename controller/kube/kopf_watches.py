@@ -17,7 +17,7 @@ import aiohttp
 import kopf
 import uvloop
 
-from controller.api.kinds import ResourceType
+from controller.api.kind import ResourceType
 from controller.runtime.cache import Cache, take
 from evaluator.host.backoff import Backoff
 

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
-from controller.api.kinds import SECRET, ResourceType
+from controller.api.kinds import SECRET
 from controller.api.meta import ObjectKey
 from controller.kube.answers import paths_of_all
 from controller.kube.requests import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from kubernetes.aio.client.api_client import ApiClient
 
+    from controller.api.kind import ResourceType
     from controller.runtime.watch_health import WatchHealth
 
 

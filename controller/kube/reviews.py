@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, ResourceType
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.proxy.users import User, as_extra
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
+    from controller.api.kind import ResourceType
     from controller.kube.client import Cluster
 
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -11,13 +11,14 @@ from controller.api import flagset, flagsource
 from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, Validation
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT, METRIC_TEMPLATE, SECRET, ResourceType
+from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT, METRIC_TEMPLATE, SECRET
 from controller.api.meta import API_VERSION, ObjectKey
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from controller.api.kind import ResourceType
     from controller.local.local_options import LocalOptions
     from controller.sources.backend import LocalBackend
 

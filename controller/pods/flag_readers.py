@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING, ResourceType
+from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
 from controller.pods.flagd_objects import MANAGED_BY, OURS, is_ours
 from controller.pods.installation import FLAG_READER
 from controller.runtime.cache import Applier, at_version
@@ -17,6 +17,7 @@ from controller.runtime.setbacks import Setback, Stalled
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from controller.api.kind import ResourceType
     from controller.pods.marked_pods import MarkedPods
     from controller.runtime.queue import KeyedQueue
 

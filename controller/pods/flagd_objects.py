@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagd
-from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE, ResourceType
+from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
 from controller.pods import installation
 from controller.pods.evaluator_container import evaluator, marks, volumes
 from controller.runtime.setbacks import Stalled
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.api.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
+    from controller.api.kind import ResourceType
     from controller.api.meta import Resource
     from controller.pods.pod_settings import PodSettings
 

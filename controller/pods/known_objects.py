@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flaggrant, flagset
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.kinds import (
-    FEATURE_FLAG,
-    FEATURE_FLAG_CONFIGURATION,
-    FEATURE_FLAG_SOURCE,
-    FLAG_GRANT,
-    FLAG_SET,
-    IN_PROCESS_CONFIGURATION,
-    NAMESPACE,
-)
+from controller.api.kind import ADMISSION
+from controller.api.kinds import NAMESPACE, watched_by
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import claim_of
 from controller.delivery.grants import denial_message, granted_kinds, pods
@@ -101,14 +94,7 @@ class KnownObjects:
         return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "", flag_set_id)
 
 
-WATCHED: Final = (
-    FLAG_SET,
-    FEATURE_FLAG_CONFIGURATION,
-    FEATURE_FLAG,
-    FLAG_GRANT,
-    FEATURE_FLAG_SOURCE,
-    IN_PROCESS_CONFIGURATION,
-)
+WATCHED: Final = watched_by(ADMISSION)
 _TYPES: Final = {type_.kind: type_ for type_ in WATCHED}
 
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagsource, flagd, flaggrant, inprocessconfiguration
-from controller.api.kinds import (
-    DEPLOYMENT,
-    FEATURE_FLAG_SOURCE,
-    FLAGD,
-    IN_PROCESS_CONFIGURATION,
-    WORKLOADS,
-    ResourceType,
-)
+from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
 from controller.api.meta import ObjectKey, Resource, uid_and_spec
 from controller.delivery.grants import changed_grants
 from controller.pods.installation import SERVED
@@ -21,6 +14,8 @@ from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from controller.api.kind import ResourceType
 
 
 _MADE: Final = frozenset({type_.kind for type_ in WORKLOADS})

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
-from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED, ResourceType
+from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, Resource
 from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_injected
@@ -40,6 +40,8 @@ from evaluator.host.times import timestamp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from datetime import datetime
+
+    from controller.api.kind import ResourceType
 
 
 _TYPES: Final = {type_.kind: type_ for type_ in RESTARTED}

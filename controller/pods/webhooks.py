@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from controller.api import kinds
 from controller.api.flagoverride import KIND, SET_BY, moment_of
-from controller.api.kinds import WATCHED
-from controller.api.meta import GROUP, OPENFEATURE_GROUP, ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.api.parsing import InvalidTextError
 from controller.pods.carried_flags import (
     KINDS,
@@ -258,9 +258,7 @@ MOST_POD: Final = 2 * 1024 * 1024
 """Bytes of a review of one pod: the cluster stores no pod of more than 1.5 MiB."""
 
 
-_JUDGED: Final = frozenset(
-    (type_.group, type_.kind) for type_ in WATCHED if type_.group in {GROUP, OPENFEATURE_GROUP}
-)
+_JUDGED: Final = frozenset((kind.group, kind.kind) for kind in kinds.KINDS)
 """(group, kind) of what `Validator` judges."""
 
 

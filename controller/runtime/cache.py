@@ -16,7 +16,7 @@ from controller.api.meta import ObjectKey, Resource
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
 
     OnChange = Callable[["Change"], None]
     Choose = Callable[[list[Resource]], list[Resource]]

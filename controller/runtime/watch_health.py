@@ -17,7 +17,7 @@ from controller.runtime.setbacks import Setback
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
 
 
 STALE_SECONDS: Final = 120.0

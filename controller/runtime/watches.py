@@ -12,7 +12,7 @@ from controller.api.meta import REQUESTS, ObjectKey, Resource
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.runtime.cache import Cache, Change, Index
     from controller.runtime.loop import Loop
 

@@ -14,12 +14,11 @@ import orjson
 import yaml
 
 import controller
-from controller.api import featureflagconfiguration, featureflagsource
+from controller.api import featureflagconfiguration, featureflagsource, kinds
 from controller.api.expression_syntax import ExpressionError
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import InvalidSpecError, read
-from controller.api.kinds import WATCHED, ResourceType
 from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.api.parsing import compile_pattern
 from controller.configurations.validation import judge
@@ -35,6 +34,7 @@ from evaluator.flags.text import json_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
 
+    from controller.api.kind import Kind
     from evaluator.flags.model import Path as FieldPath
 
 
@@ -80,7 +80,7 @@ def _holds(rule: str, value: Any) -> bool:
 
 
 GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
-KINDS: Final = {kind.kind: kind for kind in WATCHED if kind.group in GROUPS}
+KINDS: Final = {kind.kind: kind for kind in kinds.KINDS}
 
 _PACKAGE: Final = Path(controller.__file__).parent
 _PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -127,7 +127,7 @@ METADATA: Final[Mapping[str, Any]] = {
 
 
 @lru_cache(maxsize=64)
-def schemas(kind: ResourceType) -> Mapping[str, Mapping[str, Any]]:
+def schemas(kind: Kind) -> Mapping[str, Mapping[str, Any]]:
     """Return the schema of an object of `kind` by version. Raises OSError where the files are missing."""
     folder = _PACKAGE / "crds"
     if not folder.is_dir():
@@ -229,7 +229,7 @@ def describe(body: Mapping[str, Any], problem: SchemaProblem) -> str:
 
 
 def object_problems(
-    kind: ResourceType, body: Mapping[str, Any], repeated: Iterable[FieldPath] = ()
+    kind: Kind, body: Mapping[str, Any], repeated: Iterable[FieldPath] = ()
 ) -> Iterator[SchemaProblem]:
     """Yield what is wrong with an object of `kind`, of a version that it has, by itself. `repeated`: the
     fields that its manifest has twice.
@@ -276,7 +276,7 @@ def _metadata_problems(body: Mapping[str, Any]) -> Iterator[SchemaProblem]:
                 yield SchemaProblem(("metadata", name, key), message)
 
 
-def _in_the_models_words(kind: ResourceType, spec: Any, problems: list[SchemaProblem]) -> list[SchemaProblem]:
+def _in_the_models_words(kind: Kind, spec: Any, problems: list[SchemaProblem]) -> list[SchemaProblem]:
     """Add what the controller refuses where the schema finds nothing, and say what a pattern asks for in the
     controller's words.
     """
@@ -309,7 +309,7 @@ def _apart(more: Iterable[SchemaProblem], known: Iterable[SchemaProblem]) -> lis
     ]
 
 
-def _secrets(kind: ResourceType, value: Any, path: FieldPath) -> Iterator[SchemaProblem]:
+def _secrets(kind: Kind, value: Any, path: FieldPath) -> Iterator[SchemaProblem]:
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _secrets(kind, item, (*path, index))

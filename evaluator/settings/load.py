@@ -14,7 +14,7 @@ from evaluator.flags.model import Bucketing
 from evaluator.flags.suggestions import did_you_mean
 from evaluator.http.cors import Cors
 from evaluator.settings import options
-from evaluator.settings.options import BY_NAME, FOREIGN, OPTIONS, POD, Kind, Option
+from evaluator.settings.options import BY_NAME, FOREIGN, OPTIONS, POD, Option, ValueKind
 from evaluator.settings.settings import (
     CORS_OFF,
     TRACK_OFF,
@@ -108,7 +108,7 @@ def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, GivenOpt
 
 
 def _split_words(option: Option, value: object) -> object:
-    if option.kind is Kind.STRINGS and isinstance(value, str):
+    if option.kind is ValueKind.STRINGS and isinstance(value, str):
         return [*options.words(value)]
     return value
 
@@ -325,7 +325,7 @@ def _settings(given: Mapping[str, GivenOption], environ: Mapping[str, str], warn
         option = BY_NAME[name]
         _refuse(option, what)
         if name in {"uri", "sources", "receipts-to"} or (
-            option.kind is Kind.CHOICE and what.values[-1] == ""
+            option.kind is ValueKind.CHOICE and what.values[-1] == ""
         ):
             continue
         values[option.target if option.target != "-" else name] = _value(option, what)
@@ -365,15 +365,15 @@ def _text(value: object) -> str:
 def _value(option: Option, given: GivenOption) -> Any:
     last, where = given.values[-1], given.where
     match option.kind:
-        case Kind.WHOLE:
+        case ValueKind.WHOLE:
             return options.whole(last, where, option.bounds)
-        case Kind.CHOICE:
+        case ValueKind.CHOICE:
             return options.choice(last, where, option.choices)
-        case Kind.STRINGS | Kind.PAIRS:
-            read = options.strings if option.kind is Kind.STRINGS else options.pairs
+        case ValueKind.STRINGS | ValueKind.PAIRS:
+            read = options.strings if option.kind is ValueKind.STRINGS else options.pairs
             return read(given.values, where)
-        case Kind.DURATION | Kind.SWITCH:
-            return (options.duration if option.kind is Kind.DURATION else options.switch)(last, where)
+        case ValueKind.DURATION | ValueKind.SWITCH:
+            return (options.duration if option.kind is ValueKind.DURATION else options.switch)(last, where)
         case _:
             return options.line(_text(last), where)
 

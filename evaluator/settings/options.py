@@ -139,7 +139,7 @@ def _split(value: object, where: str) -> list[str]:
         raise InvalidSettingError(f"{where} is not a comma-separated list: {error}") from None
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """The type of an option's value."""
 
     LINE = "text"
@@ -164,7 +164,7 @@ class Option:
     name: str
     help: str
     short: str = ""
-    kind: Kind = Kind.LINE
+    kind: ValueKind = ValueKind.LINE
     field: str = ""
     """Field of Settings, if it differs from the name; `otel.x` is a field of OtelSettings, `-` is none."""
     bounds: tuple[int, int] = (0, 2**31 - 1)
@@ -189,7 +189,7 @@ class Option:
     @property
     def many(self) -> bool:
         """Whether the option may be given several times."""
-        return self.kind in {Kind.STRINGS, Kind.PAIRS, Kind.SERVERS}
+        return self.kind in {ValueKind.STRINGS, ValueKind.PAIRS, ValueKind.SERVERS}
 
 
 def _removed_option(name: str, instead: str, short: str = "") -> Option:
@@ -198,29 +198,32 @@ def _removed_option(name: str, instead: str, short: str = "") -> Option:
 
 
 _LISTENING: Final = (
-    Option(name="port", short="p", kind=Kind.WHOLE, bounds=_PORT, help="evaluation: gRPC, gRPC-Web, Connect"),
-    Option(name="management-port", short="m", kind=Kind.WHOLE, bounds=_PORT,
+    Option(name="port", short="p", kind=ValueKind.WHOLE, bounds=_PORT,
+           help="evaluation: gRPC, gRPC-Web, Connect"),
+    Option(name="management-port", short="m", kind=ValueKind.WHOLE, bounds=_PORT,
            help="health, readiness, metrics"),
-    Option(name="sync-port", short="g", kind=Kind.WHOLE, bounds=_PORT,
+    Option(name="sync-port", short="g", kind=ValueKind.WHOLE, bounds=_PORT,
            help="flagd.sync.v1, for in-process providers"),
-    Option(name="ofrep-port", short="r", kind=Kind.WHOLE, bounds=_PORT, help="OFREP"),
-    Option(name="socket-path", short="d", kind=Kind.PATH, help="Unix socket in place of the evaluation port"),
-    Option(name="sync-socket-path", short="e", kind=Kind.PATH, help="Unix socket in place of the sync port"),
-    Option(name="server-cert-path", short="c", kind=Kind.PATH, field="-",
+    Option(name="ofrep-port", short="r", kind=ValueKind.WHOLE, bounds=_PORT, help="OFREP"),
+    Option(name="socket-path", short="d", kind=ValueKind.PATH,
+           help="Unix socket in place of the evaluation port"),
+    Option(name="sync-socket-path", short="e", kind=ValueKind.PATH,
+           help="Unix socket in place of the sync port"),
+    Option(name="server-cert-path", short="c", kind=ValueKind.PATH, field="-",
            help="TLS certificate of evaluation and sync"),
-    Option(name="server-key-path", short="k", kind=Kind.PATH, field="-", help="its key"),
-    Option(name="cors-origin", short="C", kind=Kind.STRINGS, field="cors_origins",
+    Option(name="server-key-path", short="k", kind=ValueKind.PATH, field="-", help="its key"),
+    Option(name="cors-origin", short="C", kind=ValueKind.STRINGS, field="cors_origins",
            help="origins that browsers may ask from; unset or *: all; off: none"),
 )  # fmt: skip
 
 _FLAGS: Final = (
-    Option(name="uri", short="f", kind=Kind.STRINGS, field="-",
+    Option(name="uri", short="f", kind=ValueKind.STRINGS, field="-",
            help="where flags come from; repeat, a later one wins"),
-    Option(name="sources", short="s", kind=Kind.SOURCES, field="-",
+    Option(name="sources", short="s", kind=ValueKind.SOURCES, field="-",
            help="the same as a JSON array of objects, with all their fields"),
-    Option(name="context-value", short="X", kind=Kind.PAIRS, field="context_values",
+    Option(name="context-value", short="X", kind=ValueKind.PAIRS, field="context_values",
            help="JSON object merged into every evaluation context"),
-    Option(name="context-from-header", short="H", kind=Kind.PAIRS, help="context key by request header"),
+    Option(name="context-from-header", short="H", kind=ValueKind.PAIRS, help="context key by request header"),
     Option(
         name="selector-fallback-key", field="-", choices=("source",),
         help="key that a selector without a key refers to",
@@ -230,51 +233,51 @@ _FLAGS: Final = (
 )  # fmt: skip
 
 _STREAMS: Final = (
-    Option(name="stream-deadline", kind=Kind.DURATION,
+    Option(name="stream-deadline", kind=ValueKind.DURATION,
            help="event and sync streams end after this; 0: never"),
-    Option(name="disable-sync-metadata", kind=Kind.SWITCH, help="GetMetadata of sync is unimplemented"),
+    Option(name="disable-sync-metadata", kind=ValueKind.SWITCH, help="GetMetadata of sync is unimplemented"),
     Option(
-        name="keep-alive-min-time", kind=Kind.DURATION,
+        name="keep-alive-min-time", kind=ValueKind.DURATION,
         help="least time between a sync client's pings; 0: any",
     ),
     Option(
-        name="keep-alive-permit-without-stream", kind=Kind.SWITCH,
+        name="keep-alive-permit-without-stream", kind=ValueKind.SWITCH,
         help="sync clients may ping without a stream",
     ),
     Option(
-        name="sync-http-port", kind=Kind.WHOLE, field="-", choices=("0",),
+        name="sync-http-port", kind=ValueKind.WHOLE, field="-", choices=("0",),
         help="flagd's port of GET /v1/flags",
         refusal="GET /v1/flags is not offered; FetchAllFlags on --sync-port answers the same",
     ),
     Option(
-        name="sync-http-enabled", kind=Kind.SWITCH, field="-", choices=("false",),
+        name="sync-http-enabled", kind=ValueKind.SWITCH, field="-", choices=("false",),
         help="GET /v1/flags on the sync port",
         refusal="GET /v1/flags is not offered; FetchAllFlags on --sync-port answers the same",
     ),
-    Option(name="ofrep-sse-enabled", kind=Kind.SWITCH, help="OFREP's event stream"),
-    Option(name="ofrep-sse-inactivity-delay", kind=Kind.WHOLE, bounds=(1, 86_400),
+    Option(name="ofrep-sse-enabled", kind=ValueKind.SWITCH, help="OFREP's event stream"),
+    Option(name="ofrep-sse-inactivity-delay", kind=ValueKind.WHOLE, bounds=(1, 86_400),
            help="seconds after which clients close an idle event stream"),
     Option(name="ofrep-sse-public-url", help="origin that clients find the event stream at"),
-    Option(name="max-request-body", short="B", kind=Kind.WHOLE, help="bytes; 0: no limit"),
-    Option(name="max-request-header", short="R", kind=Kind.WHOLE, help="bytes; 0: 1 MiB, Go's default"),
+    Option(name="max-request-body", short="B", kind=ValueKind.WHOLE, help="bytes; 0: no limit"),
+    Option(name="max-request-header", short="R", kind=ValueKind.WHOLE, help="bytes; 0: 1 MiB, Go's default"),
 )  # fmt: skip
 
 _TELLING: Final = (
-    Option(name="log-format", short="z", kind=Kind.CHOICE, choices=("console", "json"),
+    Option(name="log-format", short="z", kind=ValueKind.CHOICE, choices=("console", "json"),
            help="form of the log on standard error"),
-    Option(name="debug", short="x", kind=Kind.SWITCH, field="-", help="the same as --log-level debug"),
-    Option(name="metrics-exporter", short="t", kind=Kind.CHOICE, choices=("prometheus", "otel"),
+    Option(name="debug", short="x", kind=ValueKind.SWITCH, field="-", help="the same as --log-level debug"),
+    Option(name="metrics-exporter", short="t", kind=ValueKind.CHOICE, choices=("prometheus", "otel"),
            help="otel: metrics are also sent to the collector"),
     Option(name="otel-collector-uri", short="o", field="otel.collector_uri",
            help="where metrics and traces go by OTLP"),
-    Option(name="otel-cert-path", short="D", kind=Kind.PATH, field="otel.cert_path",
+    Option(name="otel-cert-path", short="D", kind=ValueKind.PATH, field="otel.cert_path",
            help="client certificate for the collector"),
-    Option(name="otel-key-path", short="K", kind=Kind.PATH, field="otel.key_path", help="its key"),
-    Option(name="otel-ca-path", short="A", kind=Kind.PATH, field="otel.ca_path",
+    Option(name="otel-key-path", short="K", kind=ValueKind.PATH, field="otel.key_path", help="its key"),
+    Option(name="otel-ca-path", short="A", kind=ValueKind.PATH, field="otel.ca_path",
            help="authority of the collector's certificate"),
-    Option(name="otel-reload-interval", short="I", kind=Kind.DURATION, field="otel.reload_interval",
+    Option(name="otel-reload-interval", short="I", kind=ValueKind.DURATION, field="otel.reload_interval",
            help="how often these are read again"),
-    Option(name="config", kind=Kind.PATH, field="-",
+    Option(name="config", kind=ValueKind.PATH, field="-",
            help="JSON or YAML file of options; default $HOME/.agent.yaml if it is there"),
 )  # fmt: skip
 
@@ -299,42 +302,42 @@ _OURS: Final = (
            help="address of the management port, where it is another than --host"),
     Option(name="ofrep-host", flagd=False, help="address of the OFREP port, likewise"),
     Option(name="sync-host", flagd=False, help="address of the sync port, likewise"),
-    Option(name="ofrep-socket-path", flagd=False, kind=Kind.PATH,
+    Option(name="ofrep-socket-path", flagd=False, kind=ValueKind.PATH,
            help="Unix socket in place of the OFREP port"),
-    Option(name="socket-mode", flagd=False, kind=Kind.CHOICE, choices=("0660", "0666"),
+    Option(name="socket-mode", flagd=False, kind=ValueKind.CHOICE, choices=("0660", "0666"),
            help="who may connect to Unix sockets: owner and group, or all who can reach their folder"),
-    Option(name="ofrep-server-cert-path", flagd=False, kind=Kind.PATH, field="-",
+    Option(name="ofrep-server-cert-path", flagd=False, kind=ValueKind.PATH, field="-",
            help="TLS certificate of OFREP"),
-    Option(name="ofrep-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
-    Option(name="management-server-cert-path", flagd=False, kind=Kind.PATH, field="-",
+    Option(name="ofrep-server-key-path", flagd=False, kind=ValueKind.PATH, field="-", help="its key"),
+    Option(name="management-server-cert-path", flagd=False, kind=ValueKind.PATH, field="-",
            help="TLS certificate of management"),
-    Option(name="management-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
-    Option(name="client-ca-path", flagd=False, kind=Kind.PATH, field="-",
+    Option(name="management-server-key-path", flagd=False, kind=ValueKind.PATH, field="-", help="its key"),
+    Option(name="client-ca-path", flagd=False, kind=ValueKind.PATH, field="-",
            help="authority of client certificates, which every TLS port but management then asks for"),
-    Option(name="state-dir", flagd=False, kind=Kind.PATH,
+    Option(name="state-dir", flagd=False, kind=ValueKind.PATH,
            help="keep the last good flags here, and start from them"),
-    Option(name="start-deadline", flagd=False, kind=Kind.DURATION,
+    Option(name="start-deadline", flagd=False, kind=ValueKind.DURATION,
            help="/startz is 200 after this, though there are no flags yet; 0: not before there are"),
-    Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"),
+    Option(name="receipts", flagd=False, kind=ValueKind.CHOICE, choices=("on", "off"),
            help="send receipts to gRPC sources that accept them: which flag set is served"),
-    Option(name="receipts-to", flagd=False, kind=Kind.SERVERS,
+    Option(name="receipts-to", flagd=False, kind=ValueKind.SERVERS,
            help="gRPC server that receives what is served of a file, as a URI or a JSON object of --sources; "
            "once for each file, in their order"),
-    Option(name="max-connections", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
+    Option(name="max-connections", flagd=False, kind=ValueKind.WHOLE, bounds=(1, 1_000_000),
            help="open connections of a port"),
-    Option(name="max-connections-per-host", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
+    Option(name="max-connections-per-host", flagd=False, kind=ValueKind.WHOLE, bounds=(1, 1_000_000),
            help="open connections of a port from one address"),
-    Option(name="max-buffered-bytes", flagd=False, kind=Kind.WHOLE, bounds=(65_536, 2**40),
+    Option(name="max-buffered-bytes", flagd=False, kind=ValueKind.WHOLE, bounds=(65_536, 2**40),
            help="bytes of requests and unread answers that a port keeps; "
            "beyond it the largest connection is refused"),
-    Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"),
+    Option(name="bucketing", flagd=False, kind=ValueKind.CHOICE, choices=("v2", "v3"),
            help="generation of fractional for sets that do not pin their own"),
-    Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH,
+    Option(name="show-bucketing", flagd=False, kind=ValueKind.SWITCH,
            help="name that generation in every answer's metadata"),
-    Option(name="track-events", flagd=False, kind=Kind.STRINGS,
+    Option(name="track-events", flagd=False, kind=ValueKind.STRINGS,
            help="events that POST /track counts for flags in rollouts; unset or *: all; off: none"),
-    Option(name="log-level", flagd=False, kind=Kind.CHOICE, choices=("debug", "info", "warning", "error"),
-           help="least level that is logged"),
+    Option(name="log-level", flagd=False, kind=ValueKind.CHOICE,
+           choices=("debug", "info", "warning", "error"), help="least level that is logged"),
 )  # fmt: skip
 
 OPTIONS: Final = (*_LISTENING, *_FLAGS, *_STREAMS, *_TELLING, *_GONE, *_OURS)

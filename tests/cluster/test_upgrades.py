@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from tests.cluster.plane import Plane
 
 ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}

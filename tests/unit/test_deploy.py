@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from controller.api.kinds import FLAG_RECEIPT, FLUX_SOURCES, WATCHED
+from controller.api.kinds import FLAG_RECEIPT, KINDS
 from controller.app.settings import (
     AdmissionSettings,
     AuthMode,
@@ -212,5 +212,5 @@ def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
 def test_the_resource_quota_counts_every_kind_that_a_tenant_may_write() -> None:
     [quota] = documents("namespaces/resource-quota.yaml")
     counted = {name.removeprefix("count/") for name in quota["spec"]["hard"]}
-    kinds = {f"{each.plural}.{each.group}" for each in WATCHED if each not in (*FLUX_SOURCES, FLAG_RECEIPT)}
+    kinds = {f"{each.plural}.{each.group}" for each in KINDS if each != FLAG_RECEIPT}
     assert counted == kinds

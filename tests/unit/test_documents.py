@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.api.crd_writer import BEGIN, END
+from controller.api.manifests_writer import BEGIN, END
 from controller.app.settings import (
     OPERATORS,
     OPERATORS_DEBUG,

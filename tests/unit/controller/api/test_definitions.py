@@ -9,13 +9,6 @@ import pytest
 import yaml
 from pydantic import Field
 
-from controller.api.crd_writer import (
-    custom_resource_definition,
-    page_of,
-    render_definition,
-    structural_schema,
-    with_fields,
-)
 from controller.api.fields import (
     Duration,
     InvalidSpecError,
@@ -26,35 +19,49 @@ from controller.api.fields import (
     in_schema,
     read,
 )
-from controller.api.kinds import DEFINITIONS
+from controller.api.kinds import KINDS
+from controller.api.manifests_writer import (
+    custom_resource_definition,
+    page_of,
+    render_definition,
+    structural_schema,
+    with_fields,
+    written_manifests,
+)
 from controller.cli.manifests import judge, read_manifests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.definition import Definition
+    from controller.api.kind import Kind
 
 ROOT: Final = Path(__file__).parents[4]
 
 
-@pytest.mark.parametrize("kind", DEFINITIONS, ids=lambda kind: kind.plural)
-def test_the_files_are_what_the_models_say(kind: Definition) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_the_files_are_what_the_models_say(kind: Kind) -> None:
     """`make crds` writes them."""
     assert (ROOT / "crds" / f"{kind.plural}.yaml").read_text(encoding="utf-8") == render_definition(kind)
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in DEFINITIONS if page_of(kind).exists()], ids=lambda kind: kind.plural
+    "kind", [kind for kind in KINDS if page_of(kind).exists()], ids=lambda kind: kind.plural
 )
-def test_the_tables_of_fields_are_what_the_models_say(kind: Definition) -> None:
+def test_the_tables_of_fields_are_what_the_models_say(kind: Kind) -> None:
     """`make crds` writes them."""
     page = page_of(kind).read_text(encoding="utf-8")
     assert page == with_fields(page, kind)
 
 
+def test_the_manifests_name_the_kinds_as_the_records_do() -> None:
+    """`make crds` writes them."""
+    written = written_manifests()
+    assert {path: path.read_text(encoding="utf-8") for path in written} == written
+
+
 def test_no_definition_is_left_of_a_kind_that_is_gone() -> None:
     files = {path.stem for path in (ROOT / "crds").iterdir()}
-    assert files == {kind.plural for kind in DEFINITIONS}
+    assert files == {kind.plural for kind in KINDS}
 
 
 def undescribed_fields(part: Any, path: str = "") -> Iterator[str]:
@@ -68,8 +75,8 @@ def undescribed_fields(part: Any, path: str = "") -> Iterator[str]:
             yield from undescribed_fields(part[within], path)
 
 
-@pytest.mark.parametrize("kind", DEFINITIONS, ids=lambda kind: kind.plural)
-def test_each_field_is_documented(kind: Definition) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_each_field_is_documented(kind: Kind) -> None:
     for version in custom_resource_definition(kind)["spec"]["versions"]:
         assert list(undescribed_fields(version["schema"]["openAPIV3Schema"])) == []
 

@@ -29,8 +29,8 @@ from controller.api.kinds import (
     FLAG_SOURCE,
     FLAGD,
     IN_PROCESS_CONFIGURATION,
+    KINDS,
     METRIC_TEMPLATE,
-    WATCHED,
 )
 from controller.api.meta import ObjectKey
 from controller.flagsets.layers import within
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import Kind
 
 GIT: Final = {"url": "https://example.com/flags"}
 OCI: Final = {"url": "oci://ghcr.io/team/flags"}
@@ -102,7 +102,7 @@ def keyless(**identity: str) -> dict[str, Any]:
     return {"matchOIDCIdentity": [{"issuer": "^https://a$", "subject": "^ada$", **identity}]}
 
 
-ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
+ROWS: Final[list[tuple[Kind, Any, list[str]]]] = [
     (FLAG_SOURCE, git(), []),
     (FLAG_SOURCE, None, ["InvalidSpec spec: must have fields"]),
     (FLAG_SOURCE, {"git": GIT, "oci": OCI, "interval": "1m"}, ["InvalidSpec spec: set exactly one of git"]),
@@ -246,14 +246,14 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
 
 @pytest.mark.parametrize(("kind", "spec", "wanted"), ROWS)
 def test_all_that_is_wrong_is_told_by_field_with_the_reason_of_its_condition(
-    kind: ResourceType, spec: Any, wanted: list[str]
+    kind: Kind, spec: Any, wanted: list[str]
 ) -> None:
     found = [f"{each.reason} {each}" for each in kind.validate(spec)]
     assert [each[: len(start)] for each, start in zip_longest(found, wanted, fillvalue="")] == wanted
 
 
 def test_each_kind_that_a_user_writes_is_validated_and_has_a_row() -> None:
-    written = {each.kind for each in WATCHED if each.spec is not None}
+    written = {each.kind for each in KINDS if each.judged}
     assert {kind.kind for kind, _, _ in ROWS} == written | {FEATURE_FLAG.kind}
 
 
@@ -417,6 +417,6 @@ def test_an_alert_that_is_not_refused_is_used(spec: Any) -> None:
         expression(each)
 
 
-@given(st.sampled_from([each for each in WATCHED if each.spec is not None]), JSON)
-def test_nothing_that_stands_there_raises(kind: ResourceType, spec: Any) -> None:
+@given(st.sampled_from([each for each in KINDS if each.judged]), JSON)
+def test_nothing_that_stands_there_raises(kind: Kind, spec: Any) -> None:
     assert all(each.field.startswith("spec") and each.message for each in kind.validate(spec))

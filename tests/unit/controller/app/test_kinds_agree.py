@@ -8,33 +8,37 @@ import re
 import tomllib
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import MagicMock
 
 import pytest
 import yaml
 
 from controller.api.flagsource import PROVIDERS
+from controller.api.kind import READ
 from controller.api.kinds import (
     CONFIG_MAP,
+    FLUX_SOURCES,
     IN_PROCESS_CONFIGURATION,
+    KINDS,
     NAMESPACE,
     SECRET,
     WATCHED,
     WORKLOADS,
-    ResourceType,
 )
 from controller.api.meta import API_VERSION
 from controller.app.reconcilers import STAGES, Providers, reconcilers_of
 from controller.app.settings import ControllerSettings
 from controller.runtime.cache import Cache
 from controller.runtime.limits import UNLIMITED
-from controller.validation.object_problems import GROUPS
+
+if TYPE_CHECKING:
+    from controller.api.kind import Kind
 
 ROOT: Final = Path(__file__).parents[4]
 REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)
 """Watched where an object refers to one, by rights that are given beside those of the controller's role."""
-WRITTEN: Final = [each for each in WATCHED if each.spec is not None]
+WRITTEN: Final = [each for each in KINDS if each.judged]
 """What users write."""
 RECONCILED: Final = [stage.type for stage in STAGES]
 
@@ -66,7 +70,7 @@ def test_what_stages_watch_is_watched() -> None:
 
 
 @pytest.mark.parametrize("type_", WRITTEN, ids=lambda each: each.kind)
-def test_what_users_write_is_documented(type_: ResourceType) -> None:
+def test_what_users_write_is_documented(type_: Kind) -> None:
     # The settings of in-process providers are part of injection.
     own = f"kinds/{type_.kind.lower()}.md"
     page = "injection.md#inprocessconfiguration" if type_ == IN_PROCESS_CONFIGURATION else own
@@ -74,21 +78,6 @@ def test_what_users_write_is_documented(type_: ResourceType) -> None:
     assert f"[{type_.kind}]({page})" in (ROOT / "docs" / "README.md").read_text()
     deleted = re.findall("kubectl delete ([a-z,]+) --all", (ROOT / "docs" / "install.md").read_text())
     assert type_.api_version != API_VERSION or type_.plural in deleted[0].split(",")
-
-
-def test_the_validating_webhook_is_asked_about_every_kind() -> None:
-    documents = yaml.load_all(
-        (ROOT / "deploy/components/admission/admission.yaml").read_text(), yaml.CSafeLoader
-    )
-    (webhooks,) = [each["webhooks"] for each in documents if each["kind"].startswith("Validating")]
-    (validation,) = [each for each in webhooks if each["name"] == "validate.flagstaff.dev"]
-    asked = {
-        (group, resource)
-        for rule in validation["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    assert asked == {(each.group, each.plural) for each in WATCHED if each.group in GROUPS}
 
 
 def test_the_first_stage_may_import_no_backend() -> None:
@@ -99,9 +88,11 @@ def test_the_first_stage_may_import_no_backend() -> None:
     assert {f"controller.sources.{name}_backend" for name in PROVIDERS} <= set(forbidden[0])
 
 
-@pytest.mark.parametrize("type_", WATCHED, ids=lambda each: each.kind)
-def test_what_is_watched_may_be_read(type_: ResourceType) -> None:
-    assert {(type_.group, type_.plural, verb) for verb in ("get", "list", "watch")} <= granted_rights()
+def test_the_controller_watches_every_kind_and_may_read_it() -> None:
+    assert (*KINDS, *FLUX_SOURCES) == WATCHED
+    rights = granted_rights()
+    for type_ in WATCHED:
+        assert {(type_.group, type_.plural, verb) for verb in READ} <= rights
 
 
 def test_the_statuses_that_may_be_written_are_those_of_the_reconciled_kinds() -> None:

@@ -20,7 +20,7 @@ from controller.validation.object_problems import KINDS, RULES, SELF, schemas
 from tests.work import work
 
 if TYPE_CHECKING:
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
 
 ROOT: Final = Path(__file__).parents[4]
 GIT: Final = "git: {url: https://git.example.com/flags.git}"

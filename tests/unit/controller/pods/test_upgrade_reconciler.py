@@ -19,7 +19,7 @@ from tests.unit.controller.stage_world import take_turn
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.kinds import ResourceType
+    from controller.api.kind import ResourceType
     from controller.runtime.result import Settled
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from evaluator.settings import InvalidSettingError, Settings, from_env, load
-from evaluator.settings.options import OPTIONS, Kind
+from evaluator.settings.options import OPTIONS, ValueKind
 from evaluator.settings.settings import PodName
 from evaluator.sync.config import Provider, SourceConfig
 
@@ -157,7 +157,7 @@ def test_no_two_options_share_a_name_a_letter_or_a_variable() -> None:
 def test_every_option_that_is_taken_has_a_place() -> None:
     kept = {option.target for option in OPTIONS if option.target != "-" and "." not in option.target}
     assert kept <= set(Settings.__dataclass_fields__)
-    assert all(option.choices for option in OPTIONS if option.kind is Kind.CHOICE)
+    assert all(option.choices for option in OPTIONS if option.kind is ValueKind.CHOICE)
 
 
 def test_the_pod_is_known_by_variables_of_its_manifest() -> None:

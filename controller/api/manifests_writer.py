@@ -1,4 +1,6 @@
-"""What is published of the kinds, written from their models: definitions and tables of fields."""
+"""What is published of the kinds, written from their records: definitions, the rules of roles and webhooks,
+quotas and tables of fields.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import inspect
 import re
 import sys
 import textwrap
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,15 +19,16 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema
 
 from controller.api.fields import OPEN, RULES, Model, RuledModel
-from controller.api.kinds import DEFINITIONS
+from controller.api.kind import ADMISSION, CONTROLLER, DELIVERY, PAGE, PROXY
+from controller.api.kinds import FLUX_SOURCES, KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
-    from controller.api.definition import Definition, PrinterColumn
+    from controller.api.kind import Kind, PrinterColumn
 
 
 _FIRST: Final = ("description", "type", "required", "default", "enum")
@@ -150,16 +153,21 @@ _REFERENCE: Final = ["name"]
 """The fields of a reference to an object."""
 
 
-def with_fields(page: str, kind: Definition) -> str:
+def with_fields(page: str, kind: Kind) -> str:
     """Return a page with the table of the kind's fields. Raises ValueError where it has no place for it."""
-    before, begin, rest = page.partition(f"{BEGIN}\n")
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page of {kind.kind} has no `{BEGIN}` and `{END}`")
-    return f"{before}{BEGIN}\n\n{field_table(kind)}\n{END}{after}"
+    return _replace(page, BEGIN, END, f"\n{field_table(kind)}\n")
 
 
-def field_table(kind: Definition) -> str:
+def _replace(text: str, begin: str, end: str, content: str) -> str:
+    """Return a text with other lines between two. Raises ValueError where it has not both."""
+    before, found, rest = text.partition(f"{begin}\n")
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"there is no `{begin}` followed by `{end}`")
+    return f"{before}{begin}\n{content}{end}{after}"
+
+
+def field_table(kind: Kind) -> str:
     """Return the table of a spec's fields in Markdown."""
     spec = structural_schema(kind.spec, "", asked=True)
     return "".join(["| field | default | meaning |\n|---|---|---|\n", *_rows(spec, "")])
@@ -206,7 +214,7 @@ _UNOBSERVED: Final = {"observedGeneration": -1}
 _STATUS: Final = "What became of it; written by the controller alone."
 
 
-def custom_resource_definition(kind: Definition) -> dict[str, Any]:
+def custom_resource_definition(kind: Kind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of a kind."""
     group, _, newest = kind.api_version.partition("/")
     singular = kind.kind.lower()
@@ -239,7 +247,7 @@ def custom_resource_definition(kind: Definition) -> dict[str, Any]:
     }
 
 
-def _version(kind: Definition, name: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
+def _version(kind: Kind, name: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
     spec = {**structural_schema(kind.spec, kind.spec_description, asked=True), **otherwise}
     properties: dict[str, Any] = {
         "apiVersion": {"type": "string"},
@@ -274,7 +282,7 @@ def _column(column: PrinterColumn) -> dict[str, Any]:
     return {"name": column.name, "type": column.type, **priority, "jsonPath": column.path}
 
 
-def render_definition(kind: Definition) -> str:
+def render_definition(kind: Kind) -> str:
     """Return the file of a kind's definition."""
     module = sys.modules[kind.spec.__module__].__name__.replace(".", "/")
     body = yaml.safe_dump(
@@ -302,18 +310,96 @@ def _without_links(part: Any) -> Any:
     }
 
 
-def page_of(kind: Definition) -> Path:
+def page_of(kind: Kind) -> Path:
     """Return the path of the page about a kind; not each has one."""
     return ROOT / "docs" / "kinds" / f"{kind.kind.lower()}.md"
 
 
+DEPLOY: Final = ROOT / "deploy"
+_KINDS_BEGIN: Final = "# Of our kinds, for {}; written by `make crds`:"
+_KINDS_END: Final = "# End of what is written."
+
+
+def role_rules(role: str, kinds: Iterable[Kind] = KINDS) -> list[dict[str, list[str]]]:
+    """Return the rules of a ClusterRole about our kinds and Flux's: one for all with the same rights."""
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for each in (*kinds, *FLUX_SOURCES):
+        for right in each.rights:
+            if right.role == role:
+                resource = f"{each.plural}/{right.part}" if right.part else each.plural
+                together.setdefault((each.group, right.verbs), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": [*verbs]}
+        for (group, verbs), resources in together.items()
+    ]
+
+
+def webhook_rules(kinds: Iterable[Kind] = KINDS) -> list[dict[str, Any]]:
+    """Return which objects the API server shows admission: those of every kind of ours."""
+    plurals: dict[tuple[str, str], list[str]] = {}
+    for kind in kinds:
+        plurals.setdefault((kind.group, kind.version), []).append(kind.plural)
+    return [
+        {
+            "apiGroups": [group],
+            "apiVersions": [version],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": resources,
+            "scope": "Namespaced",
+        }
+        for (group, version), resources in plurals.items()
+    ]
+
+
+def quotas(kinds: Iterable[Kind] = KINDS) -> dict[str, str]:
+    """Return how many objects a tenant's namespace may have of each kind that tenants write."""
+    return {f"count/{kind.plural}.{kind.group}": str(kind.quota) for kind in kinds if kind.quota is not None}
+
+
+_SECTIONS: Final[Mapping[str, Mapping[str, Callable[[], list[Any] | dict[str, str]]]]] = {
+    "base/rbac.yaml": {role: partial(role_rules, role) for role in (CONTROLLER, DELIVERY)},
+    "components/proxy/rbac.yaml": {PROXY: partial(role_rules, PROXY)},
+    "components/page/rbac.yaml": {PAGE: partial(role_rules, PAGE)},
+    "components/admission/admission.yaml": {
+        ADMISSION: partial(role_rules, ADMISSION),
+        "validate.flagstaff.dev": webhook_rules,
+    },
+    "namespaces/resource-quota.yaml": {"tenants": quotas},
+}
+"""The files of deploy/ with a section that is written, and what stands there, by whom it is for."""
+
+
+def written_manifests() -> dict[Path, str]:
+    """Return the files of deploy/ that name our kinds, as the records say. Raises ValueError for one that has
+    lost the place for it.
+    """
+    files = {}
+    for name, sections in _SECTIONS.items():
+        text = (DEPLOY / name).read_text(encoding="utf-8")
+        for whom, content in sections.items():
+            begin = _KINDS_BEGIN.format(whom)
+            indent = next((line for line in text.splitlines() if line.endswith(begin)), "").partition("#")[0]
+            lines = textwrap.indent(_yaml(content()), indent)
+            text = _replace(text, begin, f"{indent}{_KINDS_END}", lines)
+        files[DEPLOY / name] = text
+    return files
+
+
+def _yaml(content: list[Any] | dict[str, str]) -> str:
+    # Lists within rules stand on one line.
+    style = None if isinstance(content, list) else False
+    return yaml.safe_dump(content, sort_keys=False, width=150, default_flow_style=style)
+
+
 def main() -> None:
     """Write each file and each table anew."""
-    for kind in DEFINITIONS:
+    for kind in KINDS:
         (ROOT / "crds" / f"{kind.plural}.yaml").write_text(render_definition(kind), encoding="utf-8")
         page = page_of(kind)
         if page.exists():
             page.write_text(with_fields(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
+    for path, text in written_manifests().items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
