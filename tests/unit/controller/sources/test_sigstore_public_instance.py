@@ -20,7 +20,7 @@ WORKFLOW: Final = SignerIdentity(
     "^https://token\\.actions\\.githubusercontent\\.com$",
     "^https://github\\.com/trailofbits/rfc8785\\.py/\\.github/workflows/release\\.yml@refs/tags/v0\\.1\\.2$",
 )
-PUBLISHED: Final = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+PUBLISHED: Final = json.loads(Path(__file__).with_name("sigstore_published.json").read_text(encoding="utf-8"))
 
 
 def bundle(**changed: Any) -> bytes:

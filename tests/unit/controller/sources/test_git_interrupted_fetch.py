@@ -17,7 +17,7 @@ import pytest
 from controller.runtime.helper import TaskLimits
 from tests.git_http import git_server
 from tests.repositories import Repository
-from tests.unit.controller.sources.git.test_factory import World
+from tests.unit.controller.sources.test_git_factory import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

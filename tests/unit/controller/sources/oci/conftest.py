@@ -1,3 +1,0 @@
-from tests.registry.fixtures import registry, shelf
-
-__all__ = ["registry", "shelf"]
