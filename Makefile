@@ -7,11 +7,13 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 # Tests wait for processes half of their time: four at once keep two cores at work. Who has finished takes from who has not.
 PARALLEL := -n 4 --dist worksteal
+# All that runs beside others: a change is tested with what is not long.
+WHOLE := "not faults and not slow"
 # Each run starts some hundred Python processes, and each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo demo-rollout builds test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom audit docs release lock clean
+.PHONY: setup dev demo demo-rollout builds test test-page test-fast coverage test-clients test-long test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom audit docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -40,7 +42,7 @@ demo-rollout: setup ## a change that an override stops for a while, and one that
 demo: setup ## a repository, flagstaff up, an OpenFeature client, two commits
 	@$(BIN)/python examples/demo.py
 
-test: builds check unit ## what a change needs: format, lint, types, import contracts, unit tests and fast tests of a cluster
+test: builds check unit ## what a change needs: format, lint, types, import contracts, unit tests and short tests of a cluster
 
 builds: dev ## says which programs the tests will build first, and for how long
 	@$(BIN)/python -m tests.builds
@@ -70,14 +72,17 @@ test-page: dev ## the page in a browser; installs Debian's Chromium, as root, wh
 	$(BIN)/python -m pytest $(AGAIN) tests/page
 
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
-	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not oracle" tests/unit
+	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not long and not oracle" tests/unit
 
-coverage: dev oracles engine registry stores sigstore helm plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
-	$(BIN)/python -m pytest $(PARALLEL) --ignore tests/page --cov --cov-report=term --cov-report=xml
+coverage: dev oracles engine registry stores sigstore helm plane kwok ## the tests of `make test` and `make test-long`, and which lines no test reaches, in coverage.xml; twice as slow
+	$(BIN)/python -m pytest $(PARALLEL) -m $(WHOLE) --ignore tests/page --cov --cov-report=term --cov-report=xml
 
 test-clients: dev plane ## the published providers of other languages, fetched once
 	@$(BIN)/python -m tests.foreign.languages
-	$(BIN)/python -m pytest $(AGAIN) tests/foreign tests/cluster/test_in_process.py
+	$(BIN)/python -m pytest $(AGAIN) -m $(WHOLE) tests/foreign tests/cluster/test_in_process.py
+
+test-long: dev oracles engine registry stores sigstore helm plane kwok ## what takes long for what happens seldom, in processes and on a cluster
+	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) -m long --ignore tests/page tests
 
 test-faults: dev ## upstreams, disks, clocks and clients that fail; tells how long each recovery took
 	$(BIN)/python -m pytest -n 2 $(AGAIN) -m faults tests/clients
@@ -120,7 +125,7 @@ COMPILED := tests/unit/evaluator tests/fuzz/test_corpus.py tests/contract/test_h
 	--deselect tests/unit/evaluator/test_cli.py::test_a_checkout_tells_its_version_and_the_commit_of_git
 
 native: .native/.ready ## the tests of the evaluator and its protocols on the compiled form, built in .native (five minutes); needs a C compiler
-	FLAGSTAFF_NATIVE=1 PYTHONSAFEPATH=1 .native/bin/python -m pytest $(PARALLEL) $(AGAIN) --import-mode=append $(COMPILED)
+	FLAGSTAFF_NATIVE=1 PYTHONSAFEPATH=1 .native/bin/python -m pytest $(PARALLEL) $(AGAIN) -m $(WHOLE) --import-mode=append $(COMPILED)
 
 .native/.ready: $(shell find evaluator controller release -name '*.py') pyproject.toml requirements/dev.txt requirements/native.txt | dev
 	@echo "==> compiling the evaluator's serving path into .native (a minute)"

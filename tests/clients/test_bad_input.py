@@ -111,6 +111,7 @@ def submodule(repository: Repository) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "paths", "file", "words"),
     [
@@ -152,6 +153,7 @@ def test_a_commit_without_a_definition_keeps_the_last_good_and_names_the_path(re
     assert said["held"] == ["banner"]
 
 
+@pytest.mark.long
 def test_a_file_of_100_megabytes_is_not_read_and_holds_the_whole_set(repository: Repository) -> None:
     with up(repository, "--interval", "0.2") as running:
         port = running.ready()["ofrep"]
@@ -169,6 +171,7 @@ def test_a_file_of_100_megabytes_is_not_read_and_holds_the_whole_set(repository:
     ]
 
 
+@pytest.mark.long
 def test_each_commit_that_is_too_large_is_reported(repository: Repository) -> None:
     with up(repository, "--interval", "0.2") as running:
         running.ready()
@@ -181,6 +184,7 @@ def test_each_commit_that_is_too_large_is_reported(repository: Repository) -> No
             (repository.path / name).unlink()
 
 
+@pytest.mark.long
 def test_50000_flags_are_served_over_both_protocols_and_change_together(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

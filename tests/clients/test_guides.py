@@ -12,11 +12,12 @@ from tests.guides import ROOT, play
 if TYPE_CHECKING:
     from pathlib import Path
 
+LONG: Final = pytest.mark.long
 GUIDES: Final = sorted(f"docs/guides/{path.name}" for path in ROOT.glob("docs/guides/*.md"))
 """Those below docs/guides/on-a-cluster are run by tests/cluster/test_guides.py."""
 
 
-@pytest.mark.parametrize("page", ["docs/tutorial.md", *GUIDES])
+@pytest.mark.parametrize("page", ["docs/tutorial.md", *(pytest.param(page, marks=LONG) for page in GUIDES)])
 def test_every_command_of_a_guide_prints_what_the_guide_says(page: str, tmp_path: Path) -> None:
     play(page, tmp_path)
 
@@ -34,7 +35,10 @@ def test_guide_that_says_something_else_fails(said: str, printed: str, tmp_path:
 
 @pytest.mark.parametrize(
     ("page", "demo", "end"),
-    [("README.md", "demo", "## Who it is for"), ("docs/rollouts.md", "demo_rollout", "## On a cluster")],
+    [
+        ("README.md", "demo", "## Who it is for"),
+        pytest.param("docs/rollouts.md", "demo_rollout", "## On a cluster", marks=LONG),
+    ],
 )
 def test_first_screen_of_a_page_prints_what_it_says(page: str, demo: str, end: str, tmp_path: Path) -> None:
     clone = tmp_path / "flagstaff"

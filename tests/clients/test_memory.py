@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.clients.attacks import Attack
 
+pytestmark = pytest.mark.long
+
 MOST_MEGABYTES: Final = 128
 PATIENCE: Final = 20.0
 PATHS: Final = {

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.clients.disks import Disk
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("url", ["{}", "file://{}"], ids=["in-place", "mirrored"])
 def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
     repository: Repository, disk: Disk, url: str, tmp_path: Path
@@ -52,6 +53,7 @@ def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
         assert served_value(running.ready()["ofrep"]) == "Hooray"
 
 
+@pytest.mark.long
 def test_a_full_temporary_folder_is_a_source_that_is_down_and_not_the_end(
     repository: Repository, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +69,7 @@ def test_a_full_temporary_folder_is_a_source_that_is_down_and_not_the_end(
         assert served_value(port) == "Hooray"
 
 
+@pytest.mark.long
 def test_a_report_that_cannot_be_written_does_not_end_the_serving(repository: Repository) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]

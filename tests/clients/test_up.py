@@ -145,6 +145,7 @@ def run_refused(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.long
 def test_a_state_folder_serves_no_other_repository_and_no_other_paths(
     repository: Repository, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_state_folder_serves_no_other_repository_and_no_other_paths(
         assert (code, kept in said, "give another folder" in said) == (3, True, True)
 
 
+@pytest.mark.long
 def test_a_state_folder_is_for_one_process_at_a_time(repository: Repository, tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     with up(repository, *state) as running:
@@ -200,6 +202,7 @@ def test_paths_that_match_nothing_are_answered_with_what_to_pass(tmp_path: Path)
     assert "did you mean flags/base" in said[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarded", [False, True], ids=["served with a warning", "refused by --prune-guard"])
 def test_a_commit_that_removes_every_flag(repository: Repository, guarded: bool) -> None:
     with up(repository, *(["--prune-guard"] if guarded else [])) as running:
@@ -213,6 +216,7 @@ def test_a_commit_that_removes_every_flag(repository: Repository, guarded: bool)
         assert (said["removed"], answer["errorCode"]) == (["banner"], "FLAG_NOT_FOUND")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("detail", "author"), [("full", "Ada <ada@example.com>"), ("commit", None)])
 def test_provenance_without_the_author(repository: Repository, detail: str, author: str | None) -> None:
     with up(repository, "--provenance", detail) as running:
@@ -221,6 +225,7 @@ def test_provenance_without_the_author(repository: Repository, detail: str, auth
     assert metadata.get("flagstaff.dev/author") == author
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("origin", "allowed"),
     [("http://localhost:3000", True), ("http://127.0.0.1:8080", True), ("https://example.com", False)],

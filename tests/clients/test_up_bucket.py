@@ -77,6 +77,7 @@ def test_a_changed_object_is_served_and_a_store_that_fails_takes_nothing_away(
         running.source("up")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["google", "azure"])
 def test_a_bucket_of_another_cloud_is_served(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,6 +98,7 @@ def test_a_bucket_of_another_cloud_is_served(
             assert ofrep(port)["value"] == "Hooray"
 
 
+@pytest.mark.long
 def test_once_eval_and_text_fit_a_source_without_commits(store: S3) -> None:
     endpoint = ("--endpoint", store.url)
     done = run("up", "s3://flags/checkout", "--once", *endpoint)

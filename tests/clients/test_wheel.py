@@ -99,6 +99,7 @@ def test_a_verb_of_a_cluster_says_how_to_install_what_it_needs(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_the_wheel_with_the_extra_has_what_controller_and_proxy_need(wheel: Path, tmp_path: Path) -> None:
     programs = install(tmp_path, "--constraint", LOCK, f"flagstaff[controller] @ {wheel.as_uri()}")
     modules = (

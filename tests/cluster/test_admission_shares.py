@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
+pytestmark = pytest.mark.long
+
 DEPLOYMENT = workload(annotations={FLAGS: flags(banner="on")})
 
 

@@ -176,6 +176,7 @@ def flagstaff(space: Namespace, *words: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
 
 
+@pytest.mark.long
 def test_a_test_is_sent_and_says_what_came_of_it(space: Namespace, listener: Listener) -> None:
     space.apply(*example(listener))
     space.wait_ready("flagprovider", "local")
@@ -245,6 +246,7 @@ def test_a_provider_that_hangs_holds_up_neither_flags_nor_another_provider(
         assert hanging.reasons() == listener.reasons() == ["Applied", "Applied"]
 
 
+@pytest.mark.long
 def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
     spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
 ) -> None:
@@ -288,6 +290,7 @@ def grant_of(spine: Spine, from_namespace: str) -> dict[str, Any]:
     return manifest("FlagGrant", "alerts", {"from": [source], "to": [to]})
 
 
+@pytest.mark.long
 def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
     spine: Spine, listener: Listener
 ) -> None:

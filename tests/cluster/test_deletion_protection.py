@@ -56,6 +56,7 @@ def test_flags_that_evaluators_serve_are_deleted_only_with_the_annotation(protec
     protected.wait_gone("flagset")
 
 
+@pytest.mark.long
 def test_flags_that_nobody_serves_or_that_stay_are_deleted_without_it(protected: Spine) -> None:
     protected.apply(configuration("unused", flagSpec=json.loads(flags(banner="on"))))
     protected.wait_ready("ffc", "unused")
@@ -66,6 +67,7 @@ def test_flags_that_nobody_serves_or_that_stay_are_deleted_without_it(protected:
     within(lambda: "deleted" in delete(protected, "ffc", DRY))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "account",
     [
@@ -80,6 +82,7 @@ def test_what_cleans_up_deletes_without_it(protected: Spine, account: str) -> No
     assert "deleted" in delete(protected, "ffc", *words)
 
 
+@pytest.mark.long
 def test_a_flag_set_prunes_as_the_service_account_of_its_namespace(protected: Spine) -> None:
     def as_account(namespace: str) -> str:
         account = f"{ACCOUNTS}:{namespace}:deployer"
@@ -91,6 +94,7 @@ def test_a_flag_set_prunes_as_the_service_account_of_its_namespace(protected: Sp
     assert "forbidden" in delete(protected, "flagset", *words)
 
 
+@pytest.mark.long
 def test_flags_that_a_workload_carries_no_longer_stay_while_they_are_served(protected: Spine) -> None:
     words = ("--as", CONTROLLER, "--as-group", "system:masters", DRY)
     protected.kubectl("label", "ffc", "flags", "flagstaff.dev/direct-set=Deployment")

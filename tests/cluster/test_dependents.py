@@ -157,6 +157,7 @@ def test_a_malformed_object_affects_no_other(space: Namespace, spec: dict[str, A
     assert current(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prune", [True, False], ids=["deleted", "left"])
 def test_evaluators_of_a_flag_set_follow_when_its_target_is_renamed(
     spine: Spine, delivering: ProxyProcess, tmp_path: Path, prune: bool

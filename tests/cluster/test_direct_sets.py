@@ -285,6 +285,7 @@ def test_flags_go_with_their_workload_unless_its_user_keeps_them(shop: Namespace
     assert shop.get("ffc", "kept")["metadata"]["ownerReferences"]
 
 
+@pytest.mark.long
 def test_workload_that_is_deleted_while_its_flags_are_written_leaves_none(shop: Namespace) -> None:
     manifest = workload(annotations={FLAGS: flags(banner="on")})
     for _ in range(5):

@@ -75,6 +75,7 @@ def test_a_proxy_that_is_killed_and_comes_back_has_them_again_at_the_newest(both
     both.ours.becomes("current")
 
 
+@pytest.mark.long
 def test_a_deletion_leaves_the_last_good_flags_and_says_so_until_the_object_is_there_again(
     both: Both,
 ) -> None:
@@ -93,6 +94,7 @@ def list_flags(ours: Following) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.long
 def test_an_object_deleted_during_a_disconnection_is_deleted_too(both: Both) -> None:
     both.world.service.cut()
     both.ours.becomes("down")
@@ -110,6 +112,7 @@ def test_flags_that_were_written_away_are_gone(both: Both) -> None:
     assert both.ours.source()["state"] == "current"
 
 
+@pytest.mark.long
 def test_a_flag_set_that_is_not_there_yet_is_waited_for(
     cluster: Plane, namespace: str, tmp_path: Path
 ) -> None:
@@ -172,6 +175,7 @@ def served(
             yield world, ours
 
 
+@pytest.mark.long
 def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_file(
     served: tuple[Scene, Following], tenant: Tenant
 ) -> None:

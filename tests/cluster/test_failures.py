@@ -221,6 +221,7 @@ def define_kind(space: Namespace, plural: str, schema: dict[str, Any]) -> Iterat
 ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
+@pytest.mark.long
 def test_a_malformed_flag_set_is_reported_and_its_siblings_go_on(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def is_accepted(space: Namespace, body: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_a_definition_without_room_for_our_status_is_not_fought(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from controller.api.meta import Resource
 from controller.pods.installation import Options
 from controller.pods.known_objects import KnownObjects
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cluster.plane import Plane
+
+pytestmark = pytest.mark.long
 
 OPENFEATURE = {"apiVersion": "core.openfeature.dev/v1beta1"}
 ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "source"}

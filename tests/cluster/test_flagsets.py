@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.objects import condition, configuration, flag_set, flags
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def owned_configuration(**spec: Any) -> dict[str, Any]:
     return configuration(**spec) | {"metadata": {"name": "flags", "labels": {LABEL: "flags"}}}
 
 
+@pytest.mark.long
 def test_ten_thousand_flags_are_delivered_in_shards_and_a_change_moves_few(spine: Spine) -> None:
     spine.wait_applied(spine.push(flags__json=many(10_000)))
     found = spine.wait("ffc", lambda each: each["status"].get("flags") == 10_000)
@@ -79,6 +82,7 @@ def test_the_prune_guard_is_switched_off_by_off_or_false(spine: Spine) -> None:
         assert spine.get("flagset")["spec"]["pruneGuard"] is False
 
 
+@pytest.mark.long
 def test_an_edited_and_a_deleted_shard_come_back(spine: Spine) -> None:
     spine.wait_applied(spine.push(flags__json=many(5_000)))
     shards = spine.get("ffc")["spec"]["shards"]

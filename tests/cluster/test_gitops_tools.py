@@ -61,6 +61,7 @@ def test_a_broken_commit_is_degraded_and_a_suspended_set_is_suspended(spine: Spi
     assert health(spine.get("flagset")) == "Suspended"
 
 
+@pytest.mark.long
 def test_an_apply_every_second_causes_no_write_of_ours(spine: Spine, fleet: list[PodProcess]) -> None:
     assert fleet
     commit = spine.push(flags__json=flags(banner="off"))

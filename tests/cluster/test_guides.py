@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from tests.cluster.proxies import ProxyProcess
 
 GUIDES: Final = sorted(path.name for path in ROOT.glob("docs/guides/on-a-cluster/*.md"))
+SHORT: Final = "from-git-to-pod.md"
+"""The one that every change is tested with."""
 FLAG_SET: Final = "storefront"
 """The FlagSet that guides make, and that evaluators follow."""
 
 
-@pytest.mark.parametrize("page", GUIDES)
+@pytest.mark.parametrize(
+    "page", [SHORT, *(pytest.param(page, marks=pytest.mark.long) for page in GUIDES if page != SHORT)]
+)
 def test_every_command_of_a_guide_prints_what_the_guide_says(
     page: str,
     cluster: Plane,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 LANGUAGES = ("python", "node", "java", "go")
 IN_PROCESS = "flagd-in-process"

@@ -343,6 +343,7 @@ def test_a_jobs_evaluator_does_not_keep_it_from_finishing(shop: Namespace) -> No
     shop.kubectl("wait", "--for=condition=Complete", "job/migrate", "--timeout=60s")
 
 
+@pytest.mark.long
 def test_what_another_manager_applies_again_and_again_has_no_drift_and_costs_no_write_of_ours(
     shop: Namespace, admitting: Admitting
 ) -> None:
@@ -409,6 +410,7 @@ def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
         assert asked == [each is replica for each in admitting.replicas]
 
 
+@pytest.mark.long
 def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
     shop: Namespace, admitting: Admitting
 ) -> None:

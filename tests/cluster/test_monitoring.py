@@ -212,6 +212,7 @@ def prometheus(ports: Mapping[str, list[int]], tmp_path: Path) -> Iterator[Prome
         yield server
 
 
+@pytest.mark.long
 def test_no_query_of_the_dashboard_is_empty_and_every_rule_is_evaluated(
     prometheus: Prometheus, spine: Spine, fleet: list[PodProcess]
 ) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.cluster.proxies import ProxyProcess
     from tests.cluster.spines import Spine
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 USERS: Final = 1000
 STEPS: Final = [{"share": 10, "approval": "Required"}, {"share": 50, "approval": "Required"}]
 NEAR: Final = 4.0

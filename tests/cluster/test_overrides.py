@@ -146,6 +146,7 @@ def test_an_override_works_and_ends_while_the_controller_is_stopped(
     shop.wait("flagoverride", lambda found: found.get("status", {}).get("state") == "Expired", "pay-off")
 
 
+@pytest.mark.long
 def test_a_disabled_flag_is_enabled_again_while_proxy_and_controller_are_stopped(
     installed: Installed, shop: Namespace, pod: PodProcess
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_verb_sets_lists_and_ends_an_override(shop: Namespace, pod: PodProcess
     assert 'flag "pay" now: default variant "on"; 1 of 1 evaluators serve it' in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "hint"),
     [
@@ -230,6 +232,7 @@ def test_a_verb_refuses_a_set_a_flag_or_a_variant_that_is_not_there(
     assert len(shop.all("flagoverride")) == 1
 
 
+@pytest.mark.long
 def test_without_a_controller_a_verb_claims_no_more_than_the_write(
     installed: Installed, shop: Namespace, pod: PodProcess
 ) -> None:
@@ -247,6 +250,7 @@ def test_without_a_controller_a_verb_claims_no_more_than_the_write(
         installed.controller.send(signal.SIGCONT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "document",
     [
@@ -273,6 +277,7 @@ def test_a_commit_changes_nothing_for_users_under_an_override(
     within(lambda: answer(pod)[0] is (None if document in (GONE, DISABLED) else True))
 
 
+@pytest.mark.long
 def test_of_two_overrides_the_later_one_wins_for_the_users_that_it_covers(
     shop: Namespace, pod: PodProcess
 ) -> None:
@@ -297,6 +302,7 @@ def test_of_two_overrides_the_later_one_wins_for_the_users_that_it_covers(
     state("some-off", "Active")
 
 
+@pytest.mark.long
 def test_a_promotion_changes_nothing_for_users_under_an_override(shop: Namespace, pod: PodProcess) -> None:
     promotion = {
         "flagSetRef": {"name": "flags"},

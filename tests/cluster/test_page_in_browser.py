@@ -73,6 +73,7 @@ def test_a_commit_and_a_laggard_appear_live(spine: Spine, fleet: list[PodProcess
     shown.get_by_text("3 of 3 evaluators serve what it delivers").first.wait_for(timeout=PATIENCE_MS)
 
 
+@pytest.mark.long
 def test_hostile_texts_of_a_commit_stay_texts(spine: Spine, opened: Tab) -> None:
     hostile = "<img src=x onerror=alert(1)>"
     spine.wait_applied(spine.push(hostile, flags__json=flags(**{hostile: "on", "banner": "on"})))
@@ -83,6 +84,7 @@ def test_hostile_texts_of_a_commit_stay_texts(spine: Spine, opened: Tab) -> None
         assert not shown.locator("img[src=x]").count()
 
 
+@pytest.mark.long
 def test_what_is_held_waits_with_the_command_that_accepts_it(spine: Spine, opened: Tab) -> None:
     spine.patch("flagset", {"spec": {"pruneGuard": True}})
     commit = spine.push("remove banner", flags__json=flags(other="on"))
@@ -94,6 +96,7 @@ def test_what_is_held_waits_with_the_command_that_accepts_it(spine: Spine, opene
     shown.get_by_text(f"{command}{commit}").wait_for(timeout=PATIENCE_MS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(
     browser: Browser, process: PageProcess, spine: Spine, *, dark: bool
@@ -110,6 +113,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(
             assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
 
 
+@pytest.mark.long
 def test_a_page_whose_token_expires_says_so_by_itself(
     cluster: Plane, spine: Spine, browser: Browser, process: PageProcess
 ) -> None:

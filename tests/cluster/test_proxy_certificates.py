@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 SECRET: Final = f"/api/v1/namespaces/{SYSTEM}/secrets/flagstaff-proxy-tls"
 SERVICE: Final = f"flagstaff-proxy.{SYSTEM}.svc"

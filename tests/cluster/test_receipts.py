@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.mark.long
 def test_a_commit_that_changed_no_flag_is_served_where_its_flags_are(
     spine: Spine, fleet: list[PodProcess]
 ) -> None:
@@ -38,6 +39,7 @@ def test_a_commit_that_changed_no_flag_is_served_where_its_flags_are(
     assert wait(spine, "flagset/flags", first)[0] == 0
 
 
+@pytest.mark.long
 def test_a_commit_that_breaks_a_flag_is_never_served_though_the_set_stays_as_it_was(
     spine: Spine, fleet: list[PodProcess]
 ) -> None:
@@ -51,6 +53,7 @@ def test_a_commit_that_breaks_a_flag_is_never_served_though_the_set_stays_as_it_
         assert "not within" not in text
 
 
+@pytest.mark.long
 def test_waiting_fails_without_evaluators_unless_none_are_required(spine: Spine) -> None:
     commit = spine.push(flags__json=flags(banner="off"))
     code, text = wait(spine, "flagset/flags", commit, "--timeout", "3s")

@@ -83,6 +83,7 @@ def stub(tmp_path: Path) -> Iterator[StubApi]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["403", "401", "odd"])
 def test_a_controller_that_starts_before_its_api_server_works_once_that_answers(
     tmp_path: Path, stub: StubApi, fault: str
@@ -108,6 +109,7 @@ def test_a_controller_outlives_every_refusal_of_its_api_server(tmp_path: Path, s
         assert replica.end() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["404", "tls"])
 def test_a_proxy_that_starts_before_its_api_server_works_once_that_answers(
     tmp_path: Path, stub: StubApi, fault: str
@@ -150,6 +152,7 @@ def test_a_watch_that_is_cut_shows_in_readyz_and_in_metrics(tmp_path: Path, stub
         assert 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics()
 
 
+@pytest.mark.long
 def test_an_outage_is_one_line_of_the_log_and_not_one_a_kind_and_try(tmp_path: Path, stub: StubApi) -> None:
     with run_replica(Controller(tmp_path, stub)) as replica:
         change_is_seen_by_the_controller(stub)

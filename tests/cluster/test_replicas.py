@@ -51,6 +51,7 @@ def fresh(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
+@pytest.mark.long
 def test_a_standby_acts_within_seconds_once_the_leader_is_killed(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:

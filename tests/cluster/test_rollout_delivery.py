@@ -179,6 +179,7 @@ BESIDE: Final[dict[str, list[dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", BESIDE)
 def test_what_changes_beside_a_step_moves_none_of_its_users_while_the_controller_is_not_there(
     shop: Shop, change: str
@@ -219,6 +220,7 @@ def test_a_feature_flag_is_rolled_out_by_steps_through_the_proxy(
         shop.wait({True, False})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", ["shard", "rollout", "status", "commit"])
 def test_nobody_gets_a_change_before_its_first_step_whatever_is_written_last(shop: Shop, last: str) -> None:
     """The rollout's status, and then that of the object with the flags, are written before the change: by
@@ -297,6 +299,7 @@ def versions(listed: list[list[dict[str, Any]]]) -> list[str]:
     return [one["metadata"]["resourceVersion"] for objects in listed for one in objects]
 
 
+@pytest.mark.long
 def test_the_promoted_definition_outlives_a_deleted_rollout_until_the_next_change(led: Shop) -> None:
     led.space.delete("flagrollout", "checkout")
     led.wait({False})
@@ -311,6 +314,7 @@ def test_the_promoted_definition_outlives_a_deleted_rollout_until_the_next_chang
     led.space.wait("ffc", lambda found: phases(found) == [])
 
 
+@pytest.mark.long
 def test_a_person_promotes_what_a_deleted_rollout_has_held_back(led: Shop) -> None:
     led.space.delete("flagrollout", "checkout")
     led.wait({False})
@@ -320,6 +324,7 @@ def test_a_person_promotes_what_a_deleted_rollout_has_held_back(led: Shop) -> No
     led.space.wait("ffc", lambda found: phases(found) == [])
 
 
+@pytest.mark.long
 def test_an_override_is_over_a_rollout(led: Shop) -> None:
     expires = timestamp(now() + timedelta(hours=1))
     spec = {"flagSetRef": {"name": "flags"}, "flag": "pay", "variant": "off", "reason": "INC-1",
@@ -331,6 +336,7 @@ def test_an_override_is_over_a_rollout(led: Shop) -> None:
     led.wait({True, False})
 
 
+@pytest.mark.long
 def test_a_commit_right_after_a_new_rollout_waits_until_the_present_definition_is_promoted(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def reach(shop: Namespace, phase: str, **fields: Any) -> None:
     shop.wait("flagrollout", is_reached, "checkout")
 
 
+@pytest.mark.long
 def test_each_verb_tells_of_a_step(shop: Namespace) -> None:
     change(shop, "on")
     reach(shop, "Paused", stepText="1/2", reason="WaitingForApproval")
@@ -104,6 +105,7 @@ def test_people_approve_steps_and_the_promotion(shop: Namespace) -> None:
     assert "rollout checkout" not in verb(shop, "get", "ffc")
 
 
+@pytest.mark.long
 def test_a_rollout_is_aborted_retried_paused_and_promoted(shop: Namespace) -> None:
     change(shop, "on")
     reach(shop, "Paused", stepText="1/2")
@@ -130,6 +132,7 @@ def test_a_request_that_names_no_candidate_is_refused_with_those_that_are_there(
     assert "(pay): step 1/2, 10% of users" in refused
 
 
+@pytest.mark.long
 def test_a_rollout_is_suspended_and_resumed(shop: Namespace) -> None:
     change(shop, "on")
     reach(shop, "Paused", stepText="1/2")
@@ -138,6 +141,7 @@ def test_a_rollout_is_suspended_and_resumed(shop: Namespace) -> None:
     assert "resumed: " in verb(shop, "resume", "rollout", "checkout")
 
 
+@pytest.mark.long
 def test_what_a_deleted_rollout_holds_back_is_promoted_by_the_same_verb(shop: Namespace) -> None:
     change(shop, "on")
     reach(shop, "Paused", stepText="1/2")
@@ -169,6 +173,7 @@ def test_a_live_view_follows_each_change(shop: Namespace) -> None:
             watching.terminate()
 
 
+@pytest.mark.long
 def test_a_plan_compares_a_change_with_what_the_cluster_has_promoted(shop: Namespace, tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit(flags__json=flags(pay="on"))

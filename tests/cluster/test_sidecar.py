@@ -211,6 +211,7 @@ def test_the_command_line_serves_the_flag_set_to_a_stock_client_beside_it(
     within(lambda: [*(tmp_path / "volumes" / "flagstaff-state").glob("*.flags")])
 
 
+@pytest.mark.long
 def test_every_probe_is_answered_once_flags_are_served(container: tuple[Evaluator, dict[str, Any]]) -> None:
     running, ports = container
     running.next_event("flags served")

@@ -299,6 +299,7 @@ def prepare(
     return (*started_as_a_kubelet_would(shop, found, folder / name), folder / name)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_withdrawn_grant_freezes_its_set_and_the_other_sets_of_the_pod_go_on(
     shop: Namespace, platform: Namespace, installed: Installed, tmp_path: Path
@@ -338,6 +339,7 @@ def test_a_withdrawn_grant_freezes_its_set_and_the_other_sets_of_the_pod_go_on(
             within(lambda: (served_text(shop, "base"), served_text(platform, "kill")) == ("2/2", "1/1"))
 
 
+@pytest.mark.long
 def test_an_override_that_the_pods_own_set_hides_is_reported_with_that_set(
     shop: Namespace, installed: Installed, tmp_path: Path
 ) -> None:
@@ -357,6 +359,7 @@ def test_an_override_that_the_pods_own_set_hides_is_reported_with_that_set(
         assert ask("banner")[0] is False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("order", "message"),
     [

@@ -146,6 +146,7 @@ def shop(spare: Plane, upgrading: ControllerProcess, spare_namespace: str) -> Na
     return space
 
 
+@pytest.mark.long
 def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_get_ready_halts_it(
     shop: Namespace, upgrading: ControllerProcess
 ) -> None:

@@ -72,6 +72,7 @@ def test_objects_are_listed_in_each_form(shop: Spine) -> None:
     check("verbs-get", lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{print_verb(shop, *w)}" for w in words))
 
 
+@pytest.mark.long
 def test_object_is_suspended_and_resumed(shop: Spine) -> None:
     kept = "main@sha1:<commit> stays"
     assert print_verb(shop, "suspend", "set", "flags") == f"FlagSet/flags: suspended: {kept}\n"
@@ -100,11 +101,13 @@ def test_reconcile_shows_each_stage_until_it_is_served(shop: Spine) -> None:
     assert "3 of 3 evaluators serve" in text
 
 
+@pytest.mark.long
 def test_reconcile_of_a_bad_set_ends_with_its_problem(shop: Spine) -> None:
     text = print_verb(shop, "reconcile", "set", "misplaced", code=1)
     assert "flgas: no such file or folder" in text
 
 
+@pytest.mark.long
 def test_misspelt_name_is_answered_with_the_one_that_is_there(shop: Spine) -> None:
     assert "there is no FlagSet flgas in namespace shop; did you mean 'flags'?" in print_verb(
         shop, "get", "sets", "flgas", code=1
@@ -115,6 +118,7 @@ def test_misspelt_name_is_answered_with_the_one_that_is_there(shop: Spine) -> No
     assert f"there is no namespace '{shop.name}x'; did you mean '{shop.name}'?" in text
 
 
+@pytest.mark.long
 def test_objects_are_described_drawn_and_counted(shop: Spine) -> None:
     words = (
         ("describe", "set", "flags"),
@@ -167,6 +171,7 @@ def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
     )
 
 
+@pytest.mark.long
 def test_files_on_disk_are_compared_with_what_a_cluster_serves(shop: Spine) -> None:
     source = ("--source", str(shop.repository.path))
     text = print_verb(shop, "diff", "--against-cluster", "flags", *source)
@@ -196,6 +201,7 @@ def test_flag_is_traced_to_the_commit_that_changed_it(shop: Spine, tmp_path: Pat
     )
 
 
+@pytest.mark.long
 def test_cluster_without_processes_fails_the_check(shop: Spine) -> None:
     code, text = flagstaff(shop.plane, "check", "-o", "json")
     results = {result["check"]: result for result in json.loads(text)}
@@ -208,6 +214,7 @@ def test_cluster_without_processes_fails_the_check(shop: Spine) -> None:
     assert (code, text.count("\n")) == (0, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("schema", "words"),
     [

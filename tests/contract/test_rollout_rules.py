@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.contract.flagd_core import FlagdCore
     from tests.contract.published_core import Core
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = settings(
     max_examples=150, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from controller.sources.backend import BackendFactory
     from tests.contract.remotes import Remote
 
+pytestmark = pytest.mark.long
+
 CONTENT = 20_000
 """Bytes of an answer that holds definitions, in these tests; one that lists what there is has fewer."""
 

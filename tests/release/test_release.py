@@ -119,6 +119,7 @@ def test_helm_renders_the_packed_chart(dist: Path) -> None:
     assert "kind: Deployment" in done.stdout
 
 
+@pytest.mark.long
 def test_the_lists_of_contents_are_those_of_the_images(dist: Path) -> None:
     names = {}
     for image in ("controller", "evaluator"):
