@@ -34,6 +34,53 @@ _FILE: Final = re.compile(r"(Save this as|Append this to) `([^`]+)`")
 _PORTS: Final = ("--port 8013", "--management-port 8014", "--sync-port 8015", "--ofrep-port 8016")
 _DONE: Final = "\x1edone"
 
+_EXAMPLE: Final = (
+    f"mkdir -p ~/src && cp -r {ROOT}/examples/gitops-repo ~/src/flags && cd ~/src/flags && "
+    "git init -q -b main && git add . && git commit -q -m 'Flags of the checkout'"
+)
+_SERVED: Final = (
+    f"{_EXAMPLE}\nflagstaff up . --path flags/base --path flags/overlays/production {' '.join(_PORTS)} "
+    ">/dev/null 2>&1 & until curl -sf localhost:8014/readyz >/dev/null; do sleep 0.1; done"
+)
+_COMPARED: Final = f"""{_EXAMPLE}
+git update-ref refs/remotes/origin/main HEAD
+sed -i 's/defaultVariant: plain/defaultVariant: christmas/' flags/base/checkout.yaml
+git commit -q -a -m 'Christmas banner'
+cp {ROOT}/examples/injection/deployment.yaml .
+mkdir clusters/production && cat >clusters/production/flags.yaml <<'END'
+apiVersion: flagstaff.dev/v1beta1
+kind: FlagSource
+metadata: {{name: flags}}
+spec:
+  interval: 1m
+  git:
+    url: https://git.example.com/shop/flags.git
+    ref: {{semver: newest, brnach: main}}
+END"""
+PLAYED: Final = {
+    "docs/cli-definitions.md": _COMPARED,
+    "docs/observability.md": _SERVED,
+    "docs/page.md": _EXAMPLE,
+    "docs/reference/evaluator.md": "echo '{\"flags\": {}}' >flags.json",
+    "docs/reference/serving.md": _SERVED,
+    "docs/up.md": _EXAMPLE,
+}
+"""Pages beside the guides whose commands are typed, and what is typed before."""
+ELSEWHERE: Final = {
+    "kubectl ": "asks a cluster for objects that the page only names; the guides on a cluster type such",
+    "flagstaff up s3://": "needs a store",
+    "flagstaff push ": "needs a registry",
+    "flagstaff migrate ": "needs a cluster of OpenFeature Operator, or its manifests",
+    "flagstaff reconcile ": "asks a cluster",
+    "flagstaff rollout status ": "shows a rollout in the middle, which waits for hours",
+    "flagstaff events ": "asks a cluster",
+    "flagstaff test-alert ": "needs a service that receives alerts",
+    "curl -s localhost:8016/track": "needs a rollout in progress",
+    "curl -s localhost:8016/ofrep/v1/evaluate/flags/new-checkout": "needs a rollout in progress",
+    "flagstaff lint -f checkout.yaml": "is refused with the words of the API server above it",
+}
+"""How printed commands begin that no test types from their page, and why."""
+
 
 class Step(NamedTuple):
     """A command, a file (`command` writes it) or, without a command, lines of the server."""
@@ -180,12 +227,25 @@ def free_ports() -> dict[str, str]:
         return {port[-4:]: str(each.getsockname()[1]) for port, each in zip(_PORTS, held, strict=True)}
 
 
-def play(page: str, folder: Path, *, prologue: str = "", end: str = "", **given: Mapping[str, str]) -> None:
+def play(
+    page: str,
+    folder: Path,
+    *,
+    prologue: str = "",
+    end: str = "",
+    commands_only: bool = False,
+    **given: Mapping[str, str],
+) -> None:
     """Run the page, up to the heading `end` if there is one; fails at the first step that is not as written.
-    `prologue` is typed first; `words` are further replacements, `environ` further variables.
+    `prologue` is typed first; `words` are further replacements, `environ` further variables. `commands_only`:
+    blocks without a command are not what a server prints.
     """
     text = (ROOT / page).read_text(encoding="utf-8").partition(f"\n{end}\n" if end else "\0")[0]
-    found = list(steps(text))
+    found = [
+        step
+        for step in steps(text)
+        if (step.command or not commands_only) and not step.command.startswith(tuple(ELSEWHERE))
+    ]
     assert any(step.command for step in found), f"{page} has no commands"
     guide = Guide(folder, {**free_ports(), **given.get("words", {})}, given.get("environ", {}))
     try:

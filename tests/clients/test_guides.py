@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.guides import ROOT, play
+from tests.guides import PLAYED, ROOT, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,13 @@ GUIDES: Final = sorted(f"docs/guides/{path.name}" for path in ROOT.glob("docs/gu
 @pytest.mark.parametrize("page", ["docs/tutorial.md", *(pytest.param(page, marks=LONG) for page in GUIDES)])
 def test_every_command_of_a_guide_prints_what_the_guide_says(page: str, tmp_path: Path) -> None:
     play(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PLAYED)
+def test_every_command_of_another_page_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
+    end = "## `--output json`" if page == "docs/up.md" else ""
+    words = {"/home/ada": str(tmp_path), "/var/lib/flagstaff": f"{tmp_path}/state"}
+    play(page, tmp_path, prologue=PLAYED[page], end=end, commands_only=not end, words=words)
 
 
 @pytest.mark.parametrize(
