@@ -20,7 +20,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/configurations": 1150,
     "controller/delivery": 2900,
     "controller/events": 3200,
-    "controller/flagsets": 3200,
+    "controller/flagsets": 3400,
     "controller/kube": 1850,
     "controller/local": 2050,
     "controller/migration": 850,

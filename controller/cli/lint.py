@@ -14,6 +14,7 @@ from controller.cli.arguments import add_reading_arguments, committed_reference,
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, announce, exit_on
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.compose import look_alikes
+from controller.flagsets.constant_parts import constant_parts
 from controller.flagsets.inputs import steps as steps_of
 from controller.flagsets.layers import PathRefused, fixed_prefix, select, unread_problems
 from controller.flagsets.patches import Patch, apply_patches
@@ -187,7 +188,12 @@ def lint_layers(
 
 def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
     """Problems and notes."""
-    problems = (*parsed.problems, *parsed.notes, *look_alikes(layers, parsed.flag_set.flags))
+    problems = (
+        *parsed.problems,
+        *parsed.notes,
+        *look_alikes(layers, parsed.flag_set.flags),
+        *constant_parts(layers, parsed.flag_set),
+    )
     return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 
 
