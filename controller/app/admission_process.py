@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.kinds import NAMESPACE
 from controller.app.process_frame import open_frame, run_process, tls_files
 from controller.delivery.standing_orders import ORDER
-from controller.kube.reflector import Reflector, WatchScope
+from controller.kube.reflector import Reflector, WatchScope, reflectors_of
 from controller.pods.carried_flags import WorkloadOrders
 from controller.pods.judging import HELPERS, MOST_WAITING, Judges
 from controller.pods.known_objects import WATCHED, KnownObjects, WatchedObjects
@@ -79,10 +79,7 @@ def _watches(
 ) -> tuple[Reflector, ...]:
     scopes = [WatchScope(type_, namespace) for type_ in WATCHED for namespace in settings.namespaces or ("",)]
     scopes.append(WatchScope(replace(NAMESPACE, content=False), labels=ORDER))
-    watches = tuple(Reflector(cluster.api, scope, watched) for scope in scopes)
-    for watch in watches:
-        health.follow(watch.view.type.plural, watch.view.path, watch)
-    return watches
+    return reflectors_of(cluster.api, watched.informer, scopes, health)
 
 
 def _judges(stack: contextlib.AsyncExitStack) -> tuple[Judges, Judges]:
@@ -114,7 +111,7 @@ def _webhooks(
         flag_set_refusals.take(request, why)
 
     known = KnownObjects(
-        watched.objects, settings.namespaces, bool(settings.allow_cross_namespace), watched.flag_set_ids
+        watched.objects, settings.namespaces, bool(settings.allow_cross_namespace), watched.flag_set_id
     )
     injector = Injector(
         known,

@@ -15,12 +15,13 @@ from controller.api.kinds import EVENT, FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.rollouts import PROGRESS_INDEXES
 from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets
-from controller.runtime.cache import Cache
+from controller.runtime.cache import Cache, Change
 from controller.runtime.http_client import HttpClient, RequestError, Route, read_all
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 log = logging.getLogger(__name__)
@@ -31,53 +32,25 @@ EVENTS_ABOUT: Final = (FLAG_SET.api_version, FEATURE_FLAG_CONFIGURATION.api_vers
 """The versions of the kinds whose Events are shown: the API server selects by them."""
 MOST_EVENTS: Final = 5_000
 """Most Events that are kept; the oldest go first."""
+_SHOWN: Final = "shown"
 
 
 class ClusterObjects:
-    """Implements the Reflector's `Sink`. Written on the loop, read in any thread."""
+    """Written on the loop, read in any thread."""
 
     def __init__(self, began: int) -> None:
         """`began`: distinguishes the versions of this process from those of others."""
         self.objects = Cache(PROGRESS_INDEXES)
+        self.informer = Informer(self.objects, {**transforms_of(WATCHED), EVENT.kind: _shown_event})
+        self.objects.react(self._on_change)
         self.notify: Callable[[str], None] = lambda _namespace: None
         """Called with the namespace of each change."""
         self._began = began
         self._counter = itertools.count(1)
         self._changed: dict[str, int] = {}
         """The number of the last change, by namespace."""
-        self._events: dict[tuple[str, str], ShownEvent] = {}
-        """By namespace and name of the Event. A plain dict: its values are copied in one step."""
-        self._listed: set[tuple[str, str]] = set()
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Add or replace an object or an Event."""
-        try:
-            if kind == EVENT.kind:
-                namespace = self._learn_event(body)
-            else:
-                resource = Resource.of({**body, "kind": kind})
-                self.objects.put(resource)
-                namespace = resource.namespace
-        except (KeyError, TypeError, AttributeError):
-            log.exception("a malformed %s was sent", kind)
-            return
-        self.record_change(namespace)
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove an object. An Event that the API server drops is dropped here without a word."""
-        if kind == EVENT.kind:
-            self._events.pop((namespace, name), None)
-            return
-        self.objects.forget(ObjectKey(kind, namespace, name))
-        self.record_change(namespace)
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all objects of a kind were sent."""
-        self._listed.add((kind, namespace))
-
-    def has_listed(self, kinds: Iterable[str], namespaces: Collection[str]) -> bool:
-        """Whether all objects of these kinds and namespaces were sent."""
-        return self._listed >= set(itertools.product(kinds, namespaces))
+        self._events: dict[ObjectKey, None] = {}
+        """The Events, the one that came first in front."""
 
     def version(self, namespaces: Collection[str] | None) -> str:
         """A text that changes whenever anything in these namespaces does; None: in any."""
@@ -92,21 +65,33 @@ class ClusterObjects:
 
     def events(self, namespaces: Collection[str] | None) -> list[ShownEvent]:
         """The Events in these namespaces, the newest first; None: in any."""
-        events = list(self._events.values())
+        events = [event.spec[_SHOWN] for event in self.objects.of_kind(EVENT.kind)]
         shown = [event for event in events if namespaces is None or event.namespace in namespaces]
         return sorted(shown, key=lambda event: event.sort_key, reverse=True)
 
-    def _learn_event(self, body: dict[str, Any]) -> str:
-        event, meta = read_event(body), body["metadata"]
-        if len(self._events) >= MOST_EVENTS:
-            self._events.pop(next(iter(self._events)))
-        self._events[str(meta["namespace"]), str(meta["name"])] = event
-        return event.namespace
+    def _on_change(self, change: Change) -> None:
+        key, after = change.latest.key, change.after
+        if key.kind != EVENT.kind:
+            self.record_change(key.namespace)
+        elif after is None:
+            # One that the API server drops is dropped here without a word.
+            self._events.pop(key, None)
+        else:
+            self._events[key] = None
+            if len(self._events) > MOST_EVENTS:
+                self.objects.forget(next(iter(self._events)))
+            self.record_change(after.spec[_SHOWN].namespace)
 
     def record_change(self, namespace: str) -> None:
         """Have pages that show a namespace ask for their views again."""
         self._changed[namespace] = next(self._counter)
         self.notify(namespace)
+
+
+def _shown_event(body: Mapping[str, Any], _known: Resource | None) -> Resource:
+    meta = body["metadata"]
+    key = ObjectKey(EVENT.kind, meta["namespace"], meta["name"])
+    return Resource(key, "", 0, "", spec={_SHOWN: read_event(body)})
 
 
 FRESH_SECONDS: Final = 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from controller.delivery.reach import waits_of_others
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.delivery.set_reading import read_sets
 from controller.events.commit_pages import commit_in
-from controller.kube.reflector import Reflector, WatchScope
+from controller.kube.reflector import WatchScope, reflectors_of
 from controller.page.page_source import (
     FlagChange,
     FlagHistory,
@@ -113,7 +114,8 @@ class ShownSets:
         """The states of the sets in some namespaces, whose objects are at this version; None: in all."""
         known = self._states.get(namespaces)
         if known is None or known.version != version:
-            objects = [one for one in self._objects if namespaces is None or one.namespace in namespaces]
+            watched = itertools.chain(*(self._objects.of_kind(type_.kind) for type_ in WATCHED))
+            objects = [one for one in watched if namespaces is None or one.namespace in namespaces]
             states = read_sets(objects, datetime.fromtimestamp(self._unix_time(), UTC))
             known = KnownStates(version, tuple(states), tuple(waits_of_others(objects, states)))
             self._states[namespaces] = known
@@ -298,10 +300,7 @@ class ClusterViews:
             for version in EVENTS_ABOUT
             for namespace in namespaces
         ]
-        self._reflectors = [Reflector(cluster.api, scope, self.objects) for scope in scopes]
-        for reflector in self._reflectors:
-            view = reflector.view
-            self.health.follow(view.type.plural, f"{view.path}?{view.fields}", reflector)
+        self._reflectors = reflectors_of(cluster.api, self.objects.informer, scopes, self.health)
 
     async def watch(self) -> None:
         """Follow the cluster until cancelled."""
@@ -318,7 +317,7 @@ class ClusterViews:
     @property
     def has_listed(self) -> bool:
         """Whether all objects are known."""
-        return self.objects.has_listed((type_.kind for type_ in WATCHED), self.namespaces)
+        return self.objects.informer.has_listed((type_.kind for type_ in WATCHED), self.namespaces)
 
     def readiness(self) -> dict[str, object]:
         """The page of `/readyz`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WORKLOADS
+from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, SECRET, WATCHED, WORKLOADS
 from controller.api.meta import ObjectKey
 from controller.app.namespace_limits import QuotaMetrics, artifact_usage, limits_of
 from controller.app.pod_work import PodWork, pod_work_of
@@ -42,9 +42,9 @@ from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.kube.adapters import AdmissionObjects, ProxyCertificates
 from controller.kube.client import Accounts, Cluster
-from controller.kube.kopf_watches import KopfThread
+from controller.kube.kopf_watches import KindLists, KopfEngine
 from controller.kube.lease import Lease
-from controller.kube.reflector import ReferenceWatches, Reflector, WatchScope
+from controller.kube.reflector import ReferenceWatches, Reflector, WatchScope, reflectors_of
 from controller.pods.certificates import CertificateRotation
 from controller.pods.flagd_objects import MANAGED_BY, OURS
 from controller.pods.refusals import FIELDS, ReportedRefusals
@@ -52,11 +52,12 @@ from controller.pods.stage import BY_SOURCE
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from controller.runtime.helpers import HELPERS, Helpers, HelperTasks
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.limits import NamespaceLimits, Places
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Leadership, Role, forever
-from controller.runtime.watch_health import CacheFiller, WatchHealth
+from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import Dispatcher, indexes_of
 from controller.sources.freshness import PendingPushes
 from controller.sources.reconciler import Leftovers
@@ -138,11 +139,16 @@ _BY_SECRET = (
 )
 
 
-def reference_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[ReferenceWatches, ...]:
+_REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)
+
+
+def reference_watches(
+    cluster: Cluster, informer: Informer, health: WatchHealth
+) -> tuple[ReferenceWatches, ...]:
     """Those of Secrets, ConfigMaps and Namespaces, and of our own objects, which are watched in just the
     namespaces that hold a Flagd.
     """
-    watch = partial(ReferenceWatches, cluster.api, objects, health=health)
+    watch = partial(ReferenceWatches, cluster.api, informer, health=health)
     ours = f"{MANAGED_BY}={OURS}"
     return (
         watch(_BY_SECRET),
@@ -152,6 +158,8 @@ def reference_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> 
     )
 
 
+KINDS: Final = tuple(type_.kind for type_ in WATCHED)
+"""What must be listed before any object can be called missing."""
 _LEADER_LABEL: Final = "flagstaff.dev/leader"
 """Of the leader's pod: the Services of the artifact server and the receiver select it by this."""
 
@@ -162,7 +170,8 @@ class Controller:
 
     ports: Mapping[str, int]
     """Their numbers, by name."""
-    collector: CacheFiller
+    informer: Informer
+    engine: KopfEngine
     leadership: Leadership
     dispatcher: Dispatcher
     loops: Mapping[str, Loop]
@@ -178,12 +187,13 @@ class Controller:
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
-        await self.collector.fill()
-        beside = [self.collector.compare, *(watch.run for watch in self.watches)]
+        beside: list[Callable[[], Awaitable[None]]] = [watch.run for watch in self.watches]
         beside += [reflector.run for reflector in (*self.pods.watches, *self.refused_pods)]
         beside += [keeper.check for keeper in self.certificates.values()]
-        tasks = [asyncio.create_task(forever(task)) for task in beside]
+        tasks = [asyncio.create_task(forever(self.engine.run))]
         try:
+            await self.informer.wait_listed(KINDS, self.engine.lists.namespaces or ("",))
+            tasks += [asyncio.create_task(forever(task)) for task in beside]
             await self.leadership.run(self._lead)
         finally:
             for task in tasks:
@@ -204,12 +214,6 @@ class Controller:
             group.create_task(forever(self.proxies.poll))
             group.create_task(forever(self.leftovers.sweep))
 
-    def on_relist(self, type_: ResourceType) -> None:
-        """Handle a restarted watch: find objects that were deleted meanwhile."""
-        if type_.kind in self.loops:
-            self.loops[type_.kind].on_relist()
-        self.collector.on_relist()
-
 
 def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Leadership:
     """By a Lease where the settings ask for an election, and with the label of our own pod."""
@@ -223,7 +227,10 @@ def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) ->
 
 
 def readiness(
-    collector: CacheFiller, role: Role, health: WatchHealth, certificates: Mapping[str, CertificateRotation]
+    has_listed: Callable[[], bool],
+    role: Role,
+    health: WatchHealth,
+    certificates: Mapping[str, CertificateRotation],
 ) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.
@@ -231,7 +238,7 @@ def readiness(
     reports = health.reports()
     ages = [report.age for report in reports if report.age is not None]
     return {
-        "ready": collector.synced,
+        "ready": has_listed(),
         "leader": role.leading,
         "certificates": {server: keeper.state for server, keeper in certificates.items()},
         "ageSeconds": round(max(ages), 1) if ages else None,
@@ -251,7 +258,7 @@ class _Base:
     """The shared parts of one replica."""
 
     settings: ControllerSettings
-    objects: Cache
+    informer: Informer
     health: WatchHealth
     role: Role
     queues: dict[str, KeyedQueue[ObjectKey]]
@@ -264,21 +271,23 @@ class _Base:
     """The clients that act for objects."""
     events: ApiServerEvents
     limits: NamespaceLimits
-    collector: CacheFiller
+
+    @property
+    def objects(self) -> Cache:
+        """What is known of the cluster."""
+        return self.informer.store
 
 
 @contextlib.asynccontextmanager
-async def open_controller(
-    settings: ControllerSettings, objects: Cache, health: WatchHealth
-) -> AsyncIterator[Controller]:
+async def open_controller(settings: ControllerSettings) -> AsyncIterator[Controller]:
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken,
     InvalidSettingError, ConfigException.
     """
     clock = asyncio.get_running_loop().time
     async with open_frame(settings) as frame:
         stack = frame.stack
-        base = await _connect(frame, settings, objects, health)
-        cluster, role, metrics = base.cluster, base.role, base.metrics
+        base = await _connect(frame, settings)
+        cluster, objects, role, metrics = base.cluster, base.objects, base.role, base.metrics
         notifying = await open_notifications(
             stack, settings, base.accounts, objects, metrics,
             wake=lambda key, delay: base.queues[key.kind].put(key, delay),
@@ -290,29 +299,29 @@ async def open_controller(
         sweeps = [provider.sweep for provider in providers.backends.values()]
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         asked = open_rollout_checks(stack, settings, base.accounts, objects, metrics.count_check)
-        watches = reference_watches(cluster, objects, health)
+        watches = reference_watches(cluster, base.informer, base.health)
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying, asked)
         loops = {
             kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
             for kind, reconciler in reconcilers.items()
         }
-        pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, health)
+        pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, base.health)
         certificates = certificate_rotations(settings, base.connection, role)
-        followers = (
-            *pods.followers,
-            proxies.on_change,
-            # Objects that claim the same name as one that changed.
-            lambda change: shared.claims.follow(change.before, change.after).rivals,
-            *(watch.on_change for watch in watches),
-            notifying.outbox.on_change,
-        )
-        dispatcher = Dispatcher(objects, STAGES, loops, followers)
-        state = partial(readiness, base.collector, role, health, certificates)
+        # Objects that claim the same name as one that changed.
+        rivals = [lambda change: shared.claims.follow(change.before, change.after).rivals]
+        dispatcher = Dispatcher(objects, STAGES, loops, rivals)
+        for part in (*pods.followers, proxies, *watches, notifying.outbox):
+            objects.react(part.on_change)
+        lists = KindLists(base.informer, cluster, WATCHED, settings.namespaces)
+        engine = KopfEngine(base.informer, lists, base.health, partial(_on_relist, loops))
+        listed = partial(base.informer.has_listed, KINDS, settings.namespaces or ("",))
+        state = partial(readiness, listed, role, base.health, certificates)
         ports = await _open_ports(frame, base, shared, bound, dispatcher, state)
         yield Controller(
             ports,
-            base.collector,
+            base.informer,
+            engine,
             leadership_of(settings, base.connection, role),
             dispatcher,
             loops,
@@ -326,13 +335,17 @@ async def open_controller(
         )
 
 
-async def _connect(
-    frame: ProcessFrame, settings: ControllerSettings, objects: Cache, health: WatchHealth
-) -> _Base:
+def _on_relist(loops: Mapping[str, Loop], type_: ResourceType) -> None:
+    """Handle a restarted watch of a kind."""
+    if type_.kind in loops:
+        loops[type_.kind].on_relist()
+
+
+async def _connect(frame: ProcessFrame, settings: ControllerSettings) -> _Base:
     """The client and what needs no more than it: what acts for objects and posts Events, and the limits that
     are followed.
     """
-    role = Role()
+    role, health, objects = Role(), WatchHealth(time.monotonic), Cache(indexes_of(STAGES))
     queues = {stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES}
     metrics = ControllerMetrics(objects, queues, now, health, role, frame.registry)
     connection = await frame.connect(metrics.count_write)
@@ -340,20 +353,10 @@ async def _connect(
     events = await frame.post_events(cluster, metrics.count_write)
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
     limits = limits_of(settings)
-    collector = CacheFiller(objects, cluster, WATCHED, settings.namespaces)
+    # Loops write what they decide into the store as it is answered.
+    informer = Informer(objects, transforms_of((*WATCHED, *_REFERRED)), shared=True)
     return _Base(
-        settings,
-        objects,
-        health,
-        role,
-        queues,
-        metrics,
-        connection,
-        cluster,
-        accounts,
-        events,
-        limits,
-        collector,
+        settings, informer, health, role, queues, metrics, connection, cluster, accounts, events, limits
     )
 
 
@@ -361,7 +364,7 @@ def _refused_pods(base: _Base, sinks: Iterable[EventSink]) -> tuple[Reflector, .
     """The watches of Events by which admission reports refused pods, which alerts are about, too."""
     reported = ReportedRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
     scopes = [WatchScope(EVENT, namespace, fields=FIELDS) for namespace in base.settings.namespaces or ("",)]
-    return tuple(Reflector(base.cluster.api, scope, reported) for scope in scopes)
+    return reflectors_of(base.cluster.api, reported.informer, scopes)
 
 
 async def _open_ports(
@@ -405,17 +408,13 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
 
 
 @contextlib.asynccontextmanager
-async def start_controller(
-    settings: ControllerSettings,
-    objects: Cache,
-    health: WatchHealth,
-    say: Callable[[str], None],
-    ended: Callable[[], None],
+async def watch_and_work(
+    settings: ControllerSettings, say: Callable[[str], None], ended: Callable[[], None]
 ) -> AsyncIterator[Controller]:
-    """A controller that works for as long as the block lasts; `ended` is called should it stop before. Raises
-    OSError where a port is taken.
+    """A controller that watches and works for as long as the block lasts, the start of `flagstaff controller`
+    and `kopf run` alike; `ended` is called should it stop before. Raises OSError where a port is taken.
     """
-    async with open_controller(settings, objects, health) as controller:
+    async with open_controller(settings) as controller:
         say(listening(controller.ports))
 
         def work_ended(_: asyncio.Task[None]) -> None:
@@ -435,24 +434,6 @@ async def start_controller(
         elif isinstance(left, Exception):
             # The stop was requested: errors while stopping are no failure.
             log.warning("the work did not end cleanly", exc_info=left)
-
-
-@contextlib.asynccontextmanager
-async def watch_and_work(
-    settings: ControllerSettings, say: Callable[[str], None], ended: Callable[[], None]
-) -> AsyncIterator[None]:
-    """A controller that watches and works for as long as the block lasts, the start of `flagstaff controller`
-    and `kopf run` alike; `ended` is called should it stop before. Raises OSError where a port is taken.
-    """
-    objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
-    async with start_controller(settings, objects, health, say, ended) as controller:
-        kopf = KopfThread(objects, WATCHED, controller.on_relist, health, settings.namespaces)
-        task = asyncio.create_task(kopf.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from controller.app.settings import ControllerSettings, InvalidOptionError
 from controller.configurations.stage import BY_SHARD
 from controller.flagsets.compose import ProvenanceDetail
 from controller.kube.adapters import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
-from controller.kube.reflector import Reflector, Sink, WatchScope
+from controller.kube.reflector import Reflector, WatchScope, reflectors_of
 from controller.pods import carried_flags, flag_readers, proxy_scale, set_writer
 from controller.pods.flag_files import FileTouches, FlagFiles, queue_of_files
 from controller.pods.flag_readers import FlagReaders
@@ -28,12 +28,13 @@ from controller.runtime.clock import now
 from controller.runtime.queue import KeyedQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from controller.api.kind import ResourceType
     from controller.kube.client import Accounts, Cluster
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.cache import Cache
     from controller.runtime.event import EventSink
+    from controller.runtime.informer import Informer
     from controller.runtime.watch_health import WatchHealth
 
 
@@ -48,9 +49,9 @@ class PodWork:
     watches: tuple[Reflector, ...]
 
     @property
-    def followers(self) -> tuple[Callable[[Change], tuple[()]], ...]:
-        """What is to be called with each change of an object."""
-        return tuple(part.on_change for part in (self.files, self.direct_sets) if part is not None)
+    def followers(self) -> tuple[FlagFiles | DirectSets, ...]:
+        """The parts that react to the changes of objects."""
+        return tuple(part for part in (self.files, self.direct_sets) if part is not None)
 
 
 def pod_work_of(
@@ -69,32 +70,28 @@ def pod_work_of(
     views = settings.namespaces or ("",)
     watched: list[Reflector] = []
 
-    def watch(selector: str, sink: Sink, type_: ResourceType = POD) -> None:
-        for namespace in views:
-            view = WatchScope(type_, namespace, labels=selector)
-            reflector = Reflector(cluster.api, view, sink)
-            health.follow(type_.plural, f"{view.path}?{selector}", reflector)
-            watched.append(reflector)
+    def watch(selector: str, informer: Informer, types: Iterable[ResourceType] = (POD,)) -> None:
+        scopes = [WatchScope(type_, namespace, labels=selector) for type_ in types for namespace in views]
+        watched.extend(reflectors_of(cluster.api, informer, scopes, health))
 
     files = readers = proxy = direct_sets = None
     if settings.flag_files:
         files = _flag_files(cluster, objects, sinks)
-        watch(FILES_SELECTOR, files.pods)
+        watch(FILES_SELECTOR, files.pods.informer)
     if settings.flag_readers:
         places: KeyedQueue[str] = KeyedQueue(clock, random.random, places=4, group=str)
         readers_accounts = MarkedPods(views, flag_readers.account_of, places.put)
         rights = ClusterWorkloads(cluster, flag_readers.NAME)
         readers = FlagReaders(rights, places, readers_accounts, settings.namespaces)
-        watch(flag_readers.SELECTOR, readers_accounts)
+        watch(flag_readers.SELECTOR, readers_accounts.informer)
     if settings.proxy_replicas:
         proxied = MarkedPods(views)
         scale, wanted = ClusterScale(cluster), settings.proxy_replicas
         proxy = ProxyScale(scale, objects, proxied, settings.namespace, wanted, clock)
-        watch(proxy_scale.SELECTOR, proxied)
+        watch(proxy_scale.SELECTOR, proxied.informer)
     if settings.direct_sets:
         direct_sets = _direct_sets(settings, accounts, objects, sinks)
-        for carrier in FLAG_CARRIERS:
-            watch(carried_flags.SELECTOR, direct_sets.workloads, carrier)
+        watch(carried_flags.SELECTOR, direct_sets.workloads.informer, FLAG_CARRIERS)
     return PodWork(files, readers, proxy, direct_sets, tuple(watched))
 
 

@@ -15,16 +15,15 @@ from controller.api.kinds import FLAG_GRANT, NAMESPACE, ORDERED, POD, watched_by
 from controller.app.namespace_limits import QuotaMetrics
 from controller.app.process_frame import open_frame, run_process, tls_files
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
-from controller.kube.reflector import Reflector, WatchScope
+from controller.kube.reflector import WatchScope, reflectors_of
 from controller.kube.reviews import ClusterReviews
 from controller.proxy import receipt_service
 from controller.proxy.access import AccessReviews
-from controller.proxy.deleted_pods import PodUids
 from controller.proxy.metrics import ProxyMetrics, ReceiptMetrics, served_after_histogram
-from controller.proxy.orders import OrderObjects
+from controller.proxy.orders import ORDER_KINDS
 from controller.proxy.recording import SETTLE, Recorder
 from controller.proxy.server import Proxy, ProxyOptions, ProxyReplica, ReceiptPorts
-from controller.proxy.watch import CatalogSink
+from controller.proxy.watch import PodUids
 from controller.runtime.clock import now, unix_time
 from controller.runtime.limits import NamespaceLimits
 from controller.runtime.queue import KeyedQueue
@@ -98,8 +97,6 @@ def _make_replica(
     queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random, places=8, group=itemgetter(0))
 
     pods = PodUids()
-    order_scopes = _order_scopes(namespaces)
-    orders = OrderObjects((scope.type.kind, scope.namespace) for scope in order_scopes)
     proxy = Proxy(
         _options(settings, limits),
         AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
@@ -107,25 +104,26 @@ def _make_replica(
             pods, unix_time, lambda place: queue.put(place, SETTLE), served_after_histogram(registry).observe
         ),
         loop,
-        orders,
+        namespaces=namespaces,
+        order_kinds=ORDER_KINDS,
     )
-    pods.gone = proxy.pod_gone
-    sink = CatalogSink(proxy.deliveries, namespaces)
-    reflectors = [
-        Reflector(cluster.api, WatchScope(type_, namespace), sink)
+    pods.gone, watches = proxy.pod_gone, WatchHealth(loop.time)
+    scopes = [
+        WatchScope(type_, namespace)
         for type_ in watched_by(PROXY)
         if type_ is not FLAG_GRANT
         for namespace in namespaces
     ]
-    beside = [Reflector(cluster.api, WatchScope(POD, namespace), pods) for namespace in namespaces]
-    beside += [Reflector(cluster.api, scope, orders) for scope in order_scopes]
+    reflectors = reflectors_of(cluster.api, proxy.informer, scopes, watches)
+    all_pods = [WatchScope(POD, namespace) for namespace in namespaces]
+    beside = (
+        *reflectors_of(cluster.api, pods.informer, all_pods),
+        *reflectors_of(cluster.api, proxy.informer, _order_scopes(namespaces)),
+    )
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, queue)
     sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
-    watches = WatchHealth(loop.time)
-    for reflector in reflectors:
-        watches.follow(reflector.view.type.plural, reflector.view.path, reflector)
     registry.register(ProxyMetrics(proxy, watches, lambda: sync.connections))
     registry.register(QuotaMetrics(limits, proxy.usage))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))

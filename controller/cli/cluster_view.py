@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagconfiguration, flagrollout, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET
@@ -17,14 +17,14 @@ from controller.delivery.overrides import set_name
 from controller.delivery.reach import Reached, ReachTarget, reach
 from controller.delivery.set_reading import STATE_KINDS, by_member, read_sets, set_named
 from controller.delivery.set_state import Reach, SetState
-from controller.kube.reflector import Reflector
-from controller.kube.reflector import WatchScope as Watched
+from controller.kube.reflector import Reflector, WatchScope, reflectors_of
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
+from controller.runtime.informer import Informer, Transform, transforms_of
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
     from controller.api.kind import ResourceType
     from controller.cli.clusters import ClusterScope
@@ -39,31 +39,26 @@ RETRIES: Final = 2.0
 """Seconds in which a cluster that refuses is asked again."""
 
 
-@dataclass
 class ClusterView:
-    """What the watches sent; `changed` is set by each change. Implements the Reflector's `Sink`."""
+    """What the watches sent of some kinds in one namespace, or in all."""
 
-    objects: Cache = field(default_factory=Cache)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    fault: Callable[[], str] = lambda: ""
-    """Why the objects cannot be seen now, or empty."""
-    _listed: set[str] = field(default_factory=set)
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Add or replace an object."""
-        self.objects.put(Resource.of({**body, "kind": kind}))
-        self.changed.set()
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove an object."""
-        self.objects.forget(ObjectKey(kind, namespace, name))
-        self.changed.set()
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all objects of a kind were sent."""
-        del namespace
-        self._listed.add(kind)
-        self.changed.set()
+    def __init__(
+        self,
+        types: Collection[ResourceType],
+        namespace: str = "",
+        transforms: Mapping[str, Transform] | None = None,
+    ) -> None:
+        """`transforms`: see Informer; None: objects are kept whole."""
+        self.types = types
+        self.changed = asyncio.Event()
+        """Set by each change."""
+        self.fault: Callable[[], str] = lambda: ""
+        """Returns why the objects cannot be seen now, or nothing."""
+        self.objects = Cache()
+        self.informer = Informer(self.objects, transforms or transforms_of(types))
+        self.objects.react(lambda _: self.changed.set())
+        self.informer.react_to_list(self.changed.set)
+        self._namespace = namespace
 
     async def wait(self, seconds: float) -> None:
         """Wait for a change, for some seconds at most."""
@@ -84,12 +79,13 @@ class ClusterView:
 
     def knows(self, *kinds: str) -> bool:
         """Return whether all of these kinds were listed."""
-        return self._listed >= set(kinds)
+        return self.informer.has_listed(kinds, (self._namespace,))
 
     def states(self) -> dict[ObjectKey, SetState]:
         """Return the states of all flag sets, by object and by FlagSet."""
         unknown = [kind for kind in STATE_KINDS if not self.knows(kind)]
-        resources = [resource for kind in self._listed for resource in self.objects.of_kind(kind)]
+        listed = [type_.kind for type_ in self.types if self.knows(type_.kind)]
+        resources = [resource for kind in listed for resource in self.objects.of_kind(kind)]
         return by_member(read_sets(resources, now(), unknown=unknown))
 
     def of_kind(self, kind: str) -> list[Resource]:
@@ -97,26 +93,22 @@ class ClusterView:
         return sorted(self.objects.of_kind(kind), key=lambda resource: resource.key)
 
 
-_View = TypeVar("_View", bound=ClusterView)
-
-
 @contextlib.asynccontextmanager
 async def open_view(
-    scope: ClusterScope, types: tuple[ResourceType, ...], view: _View
-) -> AsyncIterator[tuple[_View, ClusterConnection]]:
-    """`view`, kept up to date, and the connection over which it is. Raises ConfigException, Exit."""
-    async with open_connection(scope) as connection, update_view(connection, types, view):
-        yield view, connection
+    scope: ClusterScope, types: Collection[ResourceType], transforms: Mapping[str, Transform] | None = None
+) -> AsyncIterator[tuple[ClusterView, ClusterConnection]]:
+    """A view that is kept up to date, and the connection over which it is. Raises ConfigException, Exit."""
+    async with open_connection(scope) as connection:
+        view = ClusterView(types, connection.namespace, transforms)
+        async with update_view(connection, view):
+            yield view, connection
 
 
 @contextlib.asynccontextmanager
-async def update_view(
-    connection: ClusterConnection, types: tuple[ResourceType, ...], view: _View
-) -> AsyncIterator[_View]:
-    """`view`, kept up to date over a connection."""
-    reflectors = [
-        Reflector(connection.cluster.api, Watched(type_, connection.namespace), view) for type_ in types
-    ]
+async def update_view(connection: ClusterConnection, view: ClusterView) -> AsyncIterator[None]:
+    """Keep `view` up to date over a connection."""
+    scopes = [WatchScope(type_, connection.namespace) for type_ in view.types]
+    reflectors = reflectors_of(connection.cluster.api, view.informer, scopes)
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     # The command prints the fault once; a logger without configuration would print it again for each kind.
     watcher = logging.getLogger(Reflector.__module__)
@@ -124,7 +116,7 @@ async def update_view(
     watcher.setLevel(logging.ERROR)
     try:
         view.fault = lambda: next((reflector.fault for reflector in reflectors if reflector.fault), "")
-        yield view
+        yield
     finally:
         watcher.setLevel(level)
         for task in tasks:
@@ -163,7 +155,7 @@ async def wait_served(
     kinds: tuple[ResourceType, ...] = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
     if subject.wanted.everybody:
         kinds = (*kinds, FLAG_ROLLOUT)
-    async with open_view(scope, kinds, ClusterView()) as (view, connection):
+    async with open_view(scope, kinds) as (view, connection):
         namespace = connection.namespace
         last = state_of(view, namespace, subject)
         said = last.reached

@@ -68,7 +68,7 @@ async def _follow_proxy(options: argparse.Namespace) -> None:
 
 async def _follow_cluster(options: argparse.Namespace) -> None:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.cli.cluster_view import ClusterView, open_view
+    from controller.cli.cluster_view import open_view
 
     async def show() -> str:
         configurations = view.of_kind(FEATURE_FLAG_CONFIGURATION.kind)
@@ -76,7 +76,7 @@ async def _follow_cluster(options: argparse.Namespace) -> None:
             return document(cluster_records(configurations), options.output)
         return cluster_table(configurations)
 
-    async with open_view(scope_of(options), (FEATURE_FLAG_CONFIGURATION,), ClusterView()) as (view, _):
+    async with open_view(scope_of(options), (FEATURE_FLAG_CONFIGURATION,)) as (view, _):
         await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
         await follow(show, partial(view.wait, 0.2), watch=options.watch)
 

@@ -71,13 +71,13 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
     from controller.cli.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
-        view = ClusterView()
+        view = ClusterView(types, connection.namespace)
         if options.watch:
-            await stack.enter_async_context(update_view(connection, types, view))
+            await stack.enter_async_context(update_view(connection, view))
             for type_ in types:
                 await view.wait_for(type_.kind)
         else:
-            await _load(connection, types, view)
+            await _load(connection, view)
 
         async def show() -> str:
             return _text(options, what, types, view, connection)
@@ -85,11 +85,11 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
 
 
-async def _load(connection: ClusterConnection, types: tuple[ResourceType, ...], view: ClusterView) -> None:
-    for type_ in types:
+async def _load(connection: ClusterConnection, view: ClusterView) -> None:
+    for type_ in view.types:
         for body in await connection.bodies(type_):
-            view.learn(type_.kind, body)
-        view.end_listing(type_.kind, connection.namespace)
+            view.informer.learn(type_.kind, body)
+        view.informer.end_listing(type_.kind, connection.namespace)
 
 
 def _text(

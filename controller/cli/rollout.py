@@ -276,10 +276,10 @@ async def _show(options: argparse.Namespace) -> None:
     from controller.cli.printing import printable
 
     async with open_connection(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
-        view = ClusterView()
+        view = ClusterView((FLAG_ROLLOUT,), connection.namespace)
         last = await connection.get(FLAG_ROLLOUT, options.name)
         if options.watch:
-            await stack.enter_async_context(update_view(connection, (FLAG_ROLLOUT,), view))
+            await stack.enter_async_context(update_view(connection, view))
             await view.wait_for(FLAG_ROLLOUT.kind)
 
         async def show() -> str:

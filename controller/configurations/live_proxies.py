@@ -83,11 +83,10 @@ class ProxyFollower:
     pause: float = POLL_SECONDS
     """Seconds."""
 
-    def on_change(self, change: Change) -> tuple[()]:
-        """A receipt that appears or changes shows that its proxy was there. Wakes nothing."""
+    def on_change(self, change: Change) -> None:
+        """A receipt that appears or changes shows that its proxy was there."""
         if change.after is not None and change.after.key.kind == flagreceipt.KIND:
             self._track(change.after)
-        return ()
 
     async def poll(self) -> None:
         """Read the Leases once, then pause. Reads nothing before a proxy has written a receipt."""

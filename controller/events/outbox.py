@@ -219,11 +219,11 @@ class Outbox:
             if provider_key.namespace == key.namespace:
                 box.of_alerts.pop(key.name, None)
 
-    def on_change(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> None:
         """Handle a change of any object."""
         selected = self.alerts.on_change(change)
         if self._slots is None:
-            return ()
+            return
         for key in selected:
             self.wake(key, 0.0)
         before, after = change.before, change.after
@@ -240,7 +240,6 @@ class Outbox:
             after is None or (status_of(after).is_ready and not status_of(before).is_ready)
         ):
             self._report_end(before, after)
-        return ()
 
     def _report_progress(self, flag_set: Resource) -> None:
         """Report the current state of a flag set to commits and change requests."""

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.kube.answers import ServiceAccount, add_grant_command, path_of, require_object
 from controller.kube.requests import JSON, MERGE
 from controller.pods.flagd_objects import MANAGED_BY, OURS
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from controller.api.kind import ResourceType
     from controller.kube.client import Accounts, Cluster
     from controller.pods.flag_file import FlagFile
-    from controller.pods.marked_pods import FilePod
 
 
 log = logging.getLogger(__name__)
@@ -246,7 +245,7 @@ class ClusterFiles(ClusterWorkloads):
         with add_grant_command(file.namespace, self.role, None):
             await self.cluster.patch_metadata(CONFIG_MAP, key, labels={MANAGED_BY: OURS})
 
-    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+    async def touch(self, pod: Resource, annotations: Mapping[str, str]) -> None:
         """See TouchedPods."""
         key = ObjectKey(POD.kind, pod.namespace, pod.name)
         try:

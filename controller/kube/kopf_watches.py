@@ -1,4 +1,7 @@
-"""kopf's watch streams in a thread, without kopf's state on any object."""
+"""The engine of the controller's own kinds: kopf's watch streams in a thread, without kopf's state on any
+object, and the lists that tell what a watch of kopf does not: what is there before it begins, and what was
+deleted before it began anew.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import aiohttp
 import kopf
 import uvloop
 
 from controller.api.kind import ResourceType
-from controller.runtime.cache import Cache, take
+from controller.api.meta import ObjectKey, about
+from controller.runtime.process import forever
+from controller.runtime.setbacks import Setback
 from evaluator.host.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
     from yarl import URL
 
+    from controller.runtime.informer import Informer
     from controller.runtime.watch_health import WatchHealth
 
 
@@ -112,15 +118,6 @@ def open_with_kopf(life: contextlib.AbstractAsyncContextManager[object]) -> None
     @kopf.on.cleanup()
     async def end(**_: Any) -> None:
         await life.__aexit__(None, None, None)
-
-
-def take_in(
-    cache: Cache, relisted: Relisted, type_: ResourceType, body: dict[str, Any], event_type: str | None
-) -> None:
-    """Put one event into `cache`; `event_type`: such as ADDED, None for a listed object."""
-    take(cache, type_, body, deleted=event_type == "DELETED")
-    if event_type is None:
-        relisted(type_)
 
 
 def register(
@@ -243,24 +240,27 @@ _CANCEL_SECONDS: Final = 1.0
 
 
 @dataclass
-class KopfThread:
-    """kopf in a thread of its own, started again whenever it ends.
+class KopfEngine:
+    """Implements `Engine` for whole objects: kopf in a thread of its own, started again whenever it ends.
 
     In a thread, since kopf cancels all tasks of its loop when it ends, also those that are not its own.
     """
 
-    cache: Cache
-    kinds: Sequence[ResourceType]
-    relisted: Relisted
+    informer: Informer
+    lists: KindLists
     health: WatchHealth
-    namespaces: Sequence[str] = ()
-    """The watched namespaces; None: all."""
+    relisted: Relisted
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     """The event loop of kopf's thread while that runs."""
     _stop: asyncio.Event | None = field(default=None, init=False)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """See Engine."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.lists.run())
+            group.create_task(self._watch())
+
+    async def _watch(self) -> None:
         quieten_kopf()
         clock = asyncio.get_running_loop().time
         failures = 0
@@ -321,19 +321,31 @@ class KopfThread:
         settings.process.ultimate_exiting_timeout = None
 
         def take(type_: ResourceType, body: dict[str, Any], event_type: str | None) -> None:
-            home.call_soon_threadsafe(take_in, self.cache, self.relisted, type_, body, event_type)
+            home.call_soon_threadsafe(self._take, type_, body, event_type)
 
-        register(handlers, self.kinds, self.health, take)
+        register(handlers, self.lists.types, self.health, take)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         _cancel_again(self._loop)
         await kopf.operator(
             registry=handlers,
             settings=settings,
             standalone=True,
-            clusterwide=not self.namespaces,
-            namespaces=tuple(self.namespaces),
+            clusterwide=not self.lists.namespaces,
+            namespaces=tuple(self.lists.namespaces),
             stop_flag=self._stop,
         )
+
+    def _take(self, type_: ResourceType, body: dict[str, Any], event_type: str | None) -> None:
+        """Report an event; `event_type`: such as ADDED, None for a listed object."""
+        if event_type == "DELETED":
+            meta = body["metadata"]
+            key = ObjectKey(type_.kind, meta.get("namespace") or "", meta["name"])
+            self.informer.forget(key, meta.get("uid", ""))
+        else:
+            self.informer.learn(type_.kind, body)
+        if event_type is None:
+            self.lists.on_relist()
+            self.relisted(type_)
 
 
 def _cancel_again(
@@ -348,3 +360,106 @@ def _cancel_again(
     for task in cancelled & before:
         task.cancel()
     loop.call_later(_CANCEL_SECONDS, _cancel_again, loop, cancelled)
+
+
+LIST_AGAIN: Final = 1.0
+"""Seconds after a list that failed, and at least from one comparison to the next: a new watch lists
+thousands, one by one.
+"""
+
+
+class Lister(Protocol):
+    """Lists objects of the cluster."""
+
+    async def everywhere(
+        self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True
+    ) -> list[dict[str, Any]]:
+        """Return all objects of one kind, in `namespaces` or in all. Raises Setback."""
+
+    async def present(
+        self, api_version: str, plural: str, namespaces: Sequence[str]
+    ) -> tuple[frozenset[str], int]:
+        """(uids of all objects of one kind, the version up to which that is true); version 0: the kind is not
+        installed. Raises Setback.
+        """
+
+
+class KindLists:
+    """Reports what is there at the start, and objects whose deletion no watch reported."""
+
+    def __init__(
+        self,
+        informer: Informer,
+        lister: Lister,
+        types: Sequence[ResourceType],
+        namespaces: Sequence[str],
+        *,
+        again: float = LIST_AGAIN,
+    ) -> None:
+        """`namespaces`: none for all of them. `again`: seconds, see LIST_AGAIN."""
+        self.types = types
+        self.namespaces = namespaces
+        self._informer = informer
+        self._lister = lister
+        self._stale = asyncio.Event()
+        self._again = again
+
+    async def run(self) -> None:
+        """List everything once, then compare after each watch that began anew, until cancelled."""
+        await self.fill()
+        await forever(self.compare)
+
+    async def fill(self) -> None:
+        """List everything once, so that an unlisted object is not taken for a missing one."""
+        for type_ in self.types:
+            for body in await self._list(type_):
+                self._informer.learn(type_.kind, body)
+            for namespace in self.namespaces or ("",):
+                self._informer.end_listing(type_.kind, namespace)
+
+    def on_relist(self) -> None:
+        """Handle a restarted watch: compare soon."""
+        self._stale.set()
+
+    async def compare(self) -> None:
+        """Wait until a watch began anew, then remove objects that were deleted before."""
+        await self._stale.wait()
+        self._stale.clear()
+        failed: dict[str, str] = {}
+        for type_ in self.types:
+            try:
+                await self._compare(type_)
+            except Setback as setback:
+                failed[type_.plural] = setback.message
+            except Exception:
+                # Continue with the other kinds.
+                log.exception("comparing %s with the cluster failed", type_.plural)
+        if failed:
+            log.warning(
+                "not compared with the cluster: %s: %s", ", ".join(failed), next(iter(failed.values()))
+            )
+        await asyncio.sleep(self._again)
+
+    async def _list(self, type_: ResourceType) -> list[dict[str, Any]]:
+        """List all objects of a kind; retries until it succeeds."""
+        logged = ""
+        while True:
+            try:
+                return await self._lister.everywhere(
+                    type_.api_version, type_.plural, self.namespaces, content=type_.content
+                )
+            except Setback as setback:
+                why = setback.message
+            except Exception as error:  # noqa: BLE001 - a proxy in between may send any answer
+                why = f"{type(error).__name__}: {error}"
+            if why != logged:
+                log.warning("%s cannot be listed yet: %s", type_.plural, why)
+                logged = why
+            await asyncio.sleep(self._again)
+
+    async def _compare(self, type_: ResourceType) -> None:
+        uids, version = await self._lister.present(type_.api_version, type_.plural, self.namespaces)
+        for resource in self._informer.store.of_kind(type_.kind):
+            if resource.uid not in uids and int(resource.resource_version) <= version:
+                log.info("it was deleted while no watch was open", extra=about(resource.key))
+                self._informer.forget(resource.key)

@@ -16,7 +16,7 @@ import random
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from controller.api.kinds import SECRET
@@ -37,7 +37,6 @@ from controller.kube.requests import (
     lines_of,
     read_object,
 )
-from controller.runtime.cache import Cache, Change, Index, take
 from controller.runtime.setbacks import Failed
 from evaluator.host.backoff import Backoff
 
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from kubernetes.aio.client.api_client import ApiClient
 
     from controller.api.kind import ResourceType
+    from controller.runtime.cache import Change, Index
+    from controller.runtime.informer import Informer
     from controller.runtime.watch_health import WatchHealth
 
 
@@ -61,19 +62,6 @@ SILENT_SECONDS: Final = 45.0
 ABSENT_SECONDS: Final = 10.0
 """Seconds between two requests for a kind that is not installed."""
 _BACKOFF: Final = Backoff(first=0.1, most=2.0, jitter=0.5)
-
-
-class Sink(Protocol):
-    """The port that receives the objects of a watch."""
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Store the object of `body`. Must not raise."""
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted object. Must not raise."""
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all objects were reported: of that namespace, or of all if it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +92,22 @@ class WatchScope:
         )
         return path
 
+    @property
+    def address(self) -> str:
+        """The path with the query, which tells the watches of a process apart."""
+        return f"{self.path}?{urlencode(self.query)}"
+
 
 class Reflector:
-    """Follows one kind: resumes an interrupted watch at its version, or lists anew if that is impossible."""
+    """Implements `Engine` for one scope: resumes an interrupted watch at its version, or lists anew where it
+    cannot.
+    """
 
     def __init__(
         self,
         api: ApiClient,
         view: WatchScope,
-        sink: Sink,
+        informer: Informer,
         *,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random.random,
@@ -122,10 +117,10 @@ class Reflector:
         self.fault = ""
         """Why it is not connected."""
         self._api = api
-        self._sink = sink
+        self._informer = informer
         self._clock = clock
         self._random = random
-        self._known: set[tuple[str, str]] = set()
+        self._known: set[ObjectKey] = set()
         self._version = ""
         self._confirmed: float | None = None
 
@@ -209,11 +204,11 @@ class Reflector:
         self._take_all(set())
         self._confirm()
         self._version = ""
-        self._sink.end_listing(self.view.type.kind, self.view.namespace)
+        self._informer.end_listing(self.view.type.kind, self.view.namespace)
 
     async def list_once(self) -> None:
         """Report all objects that are there, and forget the others. Raises Failed."""
-        names: set[tuple[str, str]] = set()
+        keys: set[ObjectKey] = set()
         page: dict[str, Any] = {}
         query = {**self.view.query, "limit": str(PAGE)}
         while True:
@@ -224,26 +219,25 @@ class Reflector:
                 # An answer of a proxy in between: a cluster without objects returns an empty list.
                 raise Failed("ApiServerFailed", "the response is not a list")
             for body in page.get("items") or ():
-                names.add(self._learn(body))
+                keys.add(self._learn(body))
             if not meta.get("continue"):
                 break
             query["continue"] = meta["continue"]
-        self._take_all(names)
+        self._take_all(keys)
         self._version = str(meta.get("resourceVersion") or "")
         self._confirm()
-        self._sink.end_listing(self.view.type.kind, self.view.namespace)
+        self._informer.end_listing(self.view.type.kind, self.view.namespace)
 
-    def _take_all(self, names: set[tuple[str, str]]) -> None:
+    def _take_all(self, keys: set[ObjectKey]) -> None:
         """Known objects that are not listed were deleted while the watch was interrupted."""
-        for namespace, name in self._known - names:
-            self._sink.forget(self.view.type.kind, namespace, name)
-        self._known = names
+        for key in self._known - keys:
+            self._informer.forget(key)
+        self._known = keys
 
-    def _learn(self, body: dict[str, Any]) -> tuple[str, str]:
-        place = _place(body)
-        self._known.add(place)
-        self._sink.learn(self.view.type.kind, body)
-        return place
+    def _learn(self, body: dict[str, Any]) -> ObjectKey:
+        key = self._informer.learn(self.view.type.kind, body)
+        self._known.add(key)
+        return key
 
     async def _watch(self) -> None:
         """Watch once, from `_version` on. Raises WatchExpired, Failed."""
@@ -272,9 +266,11 @@ class Reflector:
         if event_type in {"ADDED", "MODIFIED"}:
             self._learn(body)
         elif event_type == "DELETED":
-            place = _place(body)
-            self._known.discard(place)
-            self._sink.forget(self.view.type.kind, *place)
+            meta = body.get("metadata") or {}
+            name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
+            key = ObjectKey(self.view.type.kind, *name)
+            self._known.discard(key)
+            self._informer.forget(key)
         # Only after it is stored: after an interruption in between it is sent again.
         self._version = str(version or self._version)
 
@@ -285,27 +281,15 @@ class Reflector:
         return WatchRequest(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
 
 
-def _place(body: dict[str, Any]) -> tuple[str, str]:
-    meta = body.get("metadata") or {}
-    return str(meta.get("namespace") or ""), str(meta.get("name") or "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Feed:
-    """Takes them into the cache; see `reflector.Sink`."""
-
-    cache: Cache
-    type: ResourceType
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        del kind
-        take(self.cache, self.type, body)
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        self.cache.forget(ObjectKey(kind, namespace, name))
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Nothing to do: readers of these objects ask the API server."""
+def reflectors_of(
+    api: ApiClient, informer: Informer, scopes: Iterable[WatchScope], health: WatchHealth | None = None
+) -> tuple[Reflector, ...]:
+    """Return one for each scope, whose state `health` reports."""
+    reflectors = tuple(Reflector(api, scope, informer) for scope in scopes)
+    if health is not None:
+        for reflector in reflectors:
+            health.follow(reflector.view.type.plural, reflector.view.address, reflector)
+    return reflectors
 
 
 class ReferenceWatches:
@@ -314,7 +298,7 @@ class ReferenceWatches:
     def __init__(  # noqa: PLR0913
         self,
         api: ApiClient,
-        cache: Cache,
+        informer: Informer,
         indexes: Iterable[Index],
         health: WatchHealth,
         *,
@@ -326,7 +310,7 @@ class ReferenceWatches:
         that matter, empty for all; `everywhere`: one watch of all, whatever namespace refers to one.
         """
         self._api = api
-        self._cache = cache
+        self._informer = informer
         self._indexes = tuple(indexes)
         self._health = health
         self._type = type_
@@ -342,12 +326,12 @@ class ReferenceWatches:
         """Return the watched namespaces, sorted."""
         return sorted(self._watching)
 
-    def on_change(self, change: Change) -> tuple[()]:
-        """Handle a change of any object. Wakes nothing."""
+    def on_change(self, change: Change) -> None:
+        """Handle a change of any object."""
         resource = change.latest
         indexes = [index for index in self._indexes if resource.key.kind in index.kinds]
         if not indexes:
-            return ()
+            return
         after = change.after
         refers = after is not None and any(name for index in indexes for name in index.references(after))
         place = "" if self._everywhere else resource.namespace
@@ -357,7 +341,6 @@ class ReferenceWatches:
             del self._referring[place]
         if self._referring.keys() != self._watching.keys():
             self._wanted.set()
-        return ()
 
     async def run(self) -> None:
         """Start and stop watches as references come and go, until cancelled."""
@@ -376,15 +359,16 @@ class ReferenceWatches:
             self._wanted.set()
 
     def _start(self, namespace: str) -> None:
-        view = WatchScope(self._type, namespace, labels=self._labels)
-        reflector = Reflector(self._api, view, _Feed(self._cache, self._type))
+        (reflector,) = reflectors_of(self._api, self._informer, [self._scope(namespace)], self._health)
         self._watching[namespace] = asyncio.create_task(reflector.run())
-        self._health.follow(self._type.plural, view.path, reflector)
 
     async def _stop(self, namespace: str) -> None:
         task = self._watching.pop(namespace)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        self._health.unfollow(WatchScope(self._type, namespace).path)
-        for resource in self._cache.of_kind(self._type.kind, namespace):
-            self._cache.forget(resource.key)
+        self._health.unfollow(self._scope(namespace).address)
+        for resource in self._informer.store.of_kind(self._type.kind, namespace or None):
+            self._informer.forget(resource.key)
+
+    def _scope(self, namespace: str) -> WatchScope:
+        return WatchScope(self._type, namespace, labels=self._labels)

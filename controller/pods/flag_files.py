@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from datetime import datetime
 
-    from controller.pods.marked_pods import FilePod, FilePods
+    from controller.pods.marked_pods import FilePods
 
 
 _AT_ONCE: Final = 16
@@ -58,7 +58,7 @@ def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> K
 class TouchedPods(Protocol):
     """Port to the pods of the cluster."""
 
-    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+    async def touch(self, pod: Resource, annotations: Mapping[str, str]) -> None:
         """Set annotations of a pod, if that can be done. Raises a Setback where it lacks the right."""
 
 
@@ -150,11 +150,11 @@ class FlagFiles:
     def __post_init__(self) -> None:
         self._promoted = PromotedSets(self.objects.get)
 
-    def on_change(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> None:
         """Handle a change of any object."""
         key = change.latest.key
         if _content(change.before) == _content(change.after):
-            return ()
+            return
         if key.kind in SERVED:
             self._wake(FlagFile(key.namespace, key.name))
         elif key.kind == flagshard.KIND:
@@ -164,7 +164,6 @@ class FlagFiles:
         elif key.kind in (flagoverride.KIND, flagrollout.KIND):
             for order in filter(None, (change.before, change.after)):
                 self._wake_set(key.namespace, set_name(order))
-        return ()
 
     def _wake_set(self, namespace: str, name: str) -> None:
         self._wake(FlagFile(namespace, name))
@@ -206,7 +205,7 @@ class FlagFiles:
         else:
             self._failed.pop(file, None)
 
-    async def _keep(self, file: FlagFile, served: Resource | None, readers: list[FilePod]) -> None:
+    async def _keep(self, file: FlagFile, served: Resource | None, readers: list[Resource]) -> None:
         config_map = await self.cluster.config_map(file)
         if served is None and not is_ours(config_map):
             # The flag set wakes us.
@@ -311,12 +310,13 @@ def _version(config_map: Mapping[str, Any] | None) -> str:
     return str((config_map or {"metadata": {}})["metadata"].get("resourceVersion") or "")
 
 
-def _owners(config_map: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
+def _owners(config_map: Mapping[str, Any] | None, readers: list[Resource]) -> list[dict[str, Any]]:
     """Return the present owners, which Kubernetes removes as they are deleted, and those of the readers."""
     owners = {reference["uid"]: reference for reference in _references(config_map)}
     for pod in readers:
+        (owner,) = pod.owners
         if len(owners) < 200:
-            owners.setdefault(pod.owner["uid"], dict(pod.owner))
+            owners.setdefault(owner["uid"], dict(owner))
     return list(owners.values())
 
 

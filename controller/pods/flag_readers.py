@@ -61,7 +61,7 @@ class FlagReaders:
 
     async def run(self) -> None:
         """Keep the rights until cancelled."""
-        await self.pods.known.wait()
+        await self.pods.wait_listed()
         # Namespaces with bindings from before this process started.
         places = await self.cluster.places(
             ROLE_BINDING.api_version, ROLE_BINDING.plural, self.namespaces, NAME

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flaggrant, flagset
@@ -13,15 +11,16 @@ from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kind import ADMISSION
 from controller.api.kinds import NAMESPACE, watched_by
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import NOTHING, OPENFEATURE_VERSION, ObjectKey, Resource
 from controller.delivery.claims import claim_of
 from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.pods import installation
 from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, NotThere, PodRefused
-from controller.runtime.cache import Cache, take
+from controller.runtime.cache import Cache
+from controller.runtime.informer import Informer, Transform, transforms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class KnownObjects:
     """The namespaces that the controller works in; empty: all."""
     open: bool = False
     """Whether pods may refer to other namespaces without a grant, as with OpenFeature Operator."""
-    flag_set_ids: Mapping[ObjectKey, str] = field(default_factory=dict)
-    """The flagSetIds of objects."""
+    flag_set_id: Callable[[ObjectKey], str] = lambda _key: ""
+    """Returns the flagSetId of an object with flags; empty: it has none."""
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
@@ -90,65 +89,54 @@ class KnownObjects:
         else:
             name, revision = served.name, ConfigurationStatus.of(served).revision
         keys = (ObjectKey(kind, served.namespace, name) for kind in SERVED)
-        flag_set_id = next((self.flag_set_ids[key] for key in keys if key in self.flag_set_ids), "")
+        flag_set_id = next(filter(None, map(self.flag_set_id, keys)), "")
         return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "", flag_set_id)
 
 
 WATCHED: Final = watched_by(ADMISSION)
-_TYPES: Final = {type_.kind: type_ for type_ in WATCHED}
+_KINDS: Final = tuple(type_.kind for type_ in WATCHED)
+_FLAG_SET_ID: Final = "flagSetId"
 
 
 class WatchedObjects:
-    """Implements the Reflector's `Sink`."""
+    """What admission keeps: of a flag set no flags: pods ask for its name, flagSetId and revision alone."""
 
     def __init__(self, namespaces: Collection[str]) -> None:
         """`namespaces` are watched one by one; an empty name is all of them."""
         self.objects = Cache()
-        self.flag_set_ids: dict[ObjectKey, str] = {}
-        """Of the objects in `objects` that have one."""
-        self._ordered: dict[str, Mapping[str, str]] = {}
-        self._unlisted = set(itertools.product(_TYPES, namespaces))
+        transforms = {**transforms_of(WATCHED), NAMESPACE.kind: _ordered_namespace}
+        transforms |= {kind: _without_flags(kind) for kind in SERVED}
+        self.informer = Informer(self.objects, transforms)
+        self._namespaces = namespaces
 
     @property
     def synced(self) -> bool:
         """Whether all objects are known: before that, none can be called missing."""
-        return not self._unlisted
+        return self.informer.has_listed(_KINDS, self._namespaces)
 
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Store an object. The flags of a flag set are left out: pods ask for its name, flagSetId and
-        revision alone.
-        """
-        if kind == NAMESPACE.kind:
-            self._learn_namespace(body)
-            return
-        if kind in SERVED:
-            self._learn_flag_set_id(kind, body)
-        take(self.objects, _TYPES[kind], body)
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted object."""
-        self.objects.forget(ObjectKey(kind, namespace, name))
-        self.flag_set_ids.pop(ObjectKey(kind, namespace, name), None)
-        if kind == NAMESPACE.kind:
-            self._ordered.pop(name, None)
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all objects of this kind and namespace were reported."""
-        self._unlisted.discard((kind, namespace))
+    def flag_set_id(self, key: ObjectKey) -> str:
+        """Return the flagSetId of an object with flags; empty: it has none."""
+        resource = self.objects.get(key)
+        return "" if resource is None else str(resource.spec.get(_FLAG_SET_ID, ""))
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Return the labels of a Namespace with a standing order; None: it has none, or is not known yet."""
-        return self._ordered.get(name)
+        namespace = self.objects.get(ObjectKey(NAMESPACE.kind, "", name))
+        return None if namespace is None else namespace.labels
 
-    def _learn_namespace(self, body: Mapping[str, Any]) -> None:
-        meta = body.get("metadata") or {}
-        self._ordered[str(meta.get("name"))] = dict(meta.get("labels") or {})
 
-    def _learn_flag_set_id(self, kind: str, body: dict[str, Any]) -> None:
-        spec = body.pop("spec", None)
-        with contextlib.suppress(KeyError, TypeError, AttributeError):
-            resource = Resource.of({**body, "kind": kind})
-            wanted = claim_of(resource, spec if isinstance(spec, dict) else {}).flag_set_id
-            self.flag_set_ids.pop(resource.key, None)
-            if wanted:
-                self.flag_set_ids[resource.key] = wanted
+def _ordered_namespace(body: Mapping[str, Any], _known: Resource | None) -> Resource:
+    meta = body["metadata"]
+    labels = meta.get("labels") or {}
+    return Resource(ObjectKey(NAMESPACE.kind, "", meta["name"]), "", 0, "", labels=labels)
+
+
+def _without_flags(kind: str) -> Transform:
+    def transform(body: Mapping[str, Any], _known: Resource | None) -> Resource:
+        named = {"apiVersion": OPENFEATURE_VERSION, "kind": kind, "metadata": body["metadata"]}
+        resource = Resource.of({**named, "status": body.get("status")})
+        spec = body.get("spec")
+        flag_set_id = claim_of(resource, spec if isinstance(spec, dict) else {}).flag_set_id
+        return replace(resource, spec={_FLAG_SET_ID: flag_set_id} if flag_set_id else NOTHING)
+
+    return transform

@@ -3,130 +3,121 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import sys
+from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import owner_of
+from controller.api.kinds import POD
+from controller.api.meta import ObjectKey, Resource, owner_of
 from controller.pods.flag_file import FlagFile, files_of_pod
 from controller.pods.installation import FLAG_FILES
+from controller.runtime.cache import Cache, Change, Index
+from controller.runtime.informer import Informer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
+
 
 FILES_SELECTOR: Final = f"{FLAG_FILES}=true"
+_TEXT: Final = "text"
 
 
 class MarkedPods:
-    """Implements `kube.reflector.Sink`: by namespace, the pods with the text that matters of each."""
+    """The pods of one label, with the text that matters of each. An informer of its own, since others of a
+    process hold the pods of another label.
+    """
 
     def __init__(
         self,
-        views: Iterable[str],
+        views: Collection[str],
         read: Callable[[Mapping[str, Any]], str] = lambda _: "",
         wake: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Take the listed namespaces (an empty one for all), `read`, which returns the text of a pod's
         metadata, and `wake`, which receives each namespace in which a pod with a new text appears.
         """
-        self.known = asyncio.Event()
-        """Set once all pods were reported."""
+
+        def transform(body: Mapping[str, Any], _known: Resource | None) -> Resource:
+            meta = body["metadata"]
+            return Resource(_key(meta), "", 0, "", annotations=_text(read(meta)))
+
         self.came = asyncio.Event()
         """Set when the first pod appears."""
-        self._read = read
+        self.informer = Informer(Cache(), {POD.kind: transform})
+        self.informer.store.react(self._on_change)
         self._wake = wake
-        self._views = set(views)
-        self._texts: dict[str, dict[str, str]] = {}
-        """Texts by namespace, then by pod."""
+        self._views = views
+        self._count = 0
 
     @property
     def any(self) -> bool:
         """Whether there are pods."""
-        return bool(self._texts)
+        return self._count > 0
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether all pods were reported."""
+        return self.informer.has_listed((POD.kind,), self._views)
+
+    async def wait_listed(self) -> None:
+        """Wait until all pods were reported."""
+        await self.informer.wait_listed((POD.kind,), self._views)
 
     def texts(self, namespace: str) -> list[str]:
         """Return the distinct texts of a namespace's pods, sorted."""
-        return sorted(set(self._texts.get(namespace, {}).values()))
+        return sorted({pod.annotations[_TEXT] for pod in self.informer.store.of_kind(POD.kind, namespace)})
 
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Take in the state of a pod."""
-        del kind
-        if not self._texts:
+    def _on_change(self, change: Change) -> None:
+        before, after = change.before, change.after
+        self._count += (after is not None) - (before is not None)
+        if before is None and self._count == 1:
             self.came.set()
-        meta = body["metadata"]
-        text = self._read(meta)
-        texts = self._texts.setdefault(meta["namespace"], {})
-        if texts.get(meta["name"]) != text:
-            texts[meta["name"]] = text
-            self._wake(meta["namespace"])
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted pod, without waking: a successor may follow."""
-        del kind
-        texts = self._texts.get(namespace, {})
-        texts.pop(name, None)
-        if not texts:
-            self._texts.pop(namespace, None)
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all pods of the namespace, or of all, were reported."""
-        del kind
-        self._views.discard(namespace)
-        if not self._views:
-            self.known.set()
+        # A deleted pod wakes nobody: a successor may follow.
+        if after is not None and (before is None or before.annotations != after.annotations):
+            self._wake(after.namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class FilePod:
-    """The needed fields of a pod whose evaluator reads flags from ConfigMaps."""
+@lru_cache(maxsize=1024)
+def _text(text: str) -> Mapping[str, str]:
+    """One mapping for all pods that have the text."""
+    return MappingProxyType({_TEXT: text})
 
-    namespace: str
-    name: str
-    uid: str
-    owner: Mapping[str, str]
-    """A reference to the object that manages the pod, or to the pod itself."""
-    files: tuple[FlagFile, ...]
+
+def _key(meta: Mapping[str, Any]) -> ObjectKey:
+    """There are many pods, in few namespaces."""
+    return ObjectKey(POD.kind, sys.intern(meta["namespace"]), meta["name"])
+
+
+def _file_names(pod: Resource) -> list[str]:
+    meta = {"namespace": pod.namespace, "annotations": pod.annotations}
+    return [file.name for file in files_of_pod(meta)]
+
+
+_BY_FILE: Final = Index("pods by file", frozenset({POD.kind}), _file_names)
 
 
 class FilePods:
-    """Implements `kube.reflector.Sink`: pods by flag set. `wake` receives files that a pod begins to read."""
+    """The pods whose evaluators read flags from ConfigMaps, by flag set."""
 
     def __init__(self, wake: Callable[[FlagFile], None]) -> None:
+        """`wake` receives each file that a pod begins to read."""
+        self.informer = Informer(Cache([_BY_FILE]), {POD.kind: _file_pod})
+        self.informer.store.react(self._on_change)
         self._wake = wake
-        self._pods: dict[tuple[str, str], FilePod] = {}
-        self._readers: dict[FlagFile, dict[str, FilePod]] = {}
-        """Pods by the file that they read, then by uid."""
 
-    def readers(self, file: FlagFile) -> list[FilePod]:
-        """The pods that read `file`."""
-        return list(self._readers.get(file, {}).values())
+    def readers(self, file: FlagFile) -> list[Resource]:
+        """The pods that read `file`, each with a reference to the object that manages it, or to itself."""
+        return self.informer.store.find(_BY_FILE, file.namespace, file.name)
 
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Take in the state of a pod."""
-        del kind
-        meta = body["metadata"]
-        itself = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-        owner = owner_of(meta) or itself
-        pod = FilePod(meta["namespace"], meta["name"], meta["uid"], owner, files_of_pod(meta))
-        known = self._pods.get((pod.namespace, pod.name))
-        if pod == known:
-            return
-        self.forget("", pod.namespace, pod.name)
-        self._pods[(pod.namespace, pod.name)] = pod
-        for file in pod.files:
-            self._readers.setdefault(file, {})[pod.uid] = pod
-            self._wake(file)
+    def _on_change(self, change: Change) -> None:
+        if change.after is not None and change.before != change.after:
+            for name in _file_names(change.after):
+                self._wake(FlagFile(change.after.namespace, name))
 
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted pod."""
-        del kind
-        pod = self._pods.pop((namespace, name), None)
-        if pod is None:
-            return
-        for file in pod.files:
-            readers = self._readers[file]
-            del readers[pod.uid]
-            if not readers:
-                del self._readers[file]
 
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Do nothing: no caller waits for the list."""
+def _file_pod(body: Mapping[str, Any], _known: Resource | None) -> Resource:
+    meta = body["metadata"]
+    itself = {"apiVersion": "v1", "kind": POD.kind, "name": meta["name"], "uid": meta["uid"]}
+    files = {FLAG_FILES: ",".join(file.name for file in files_of_pod(meta))}
+    return Resource(_key(meta), meta["uid"], 0, "", annotations=files, owners=(owner_of(meta) or itself,))

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import itertools
 import json
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from controller.api import flagset
 from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.kinds import FLAG_CARRIERS
-from controller.api.meta import OPENFEATURE_VERSION, ObjectKey, Resource
+from controller.api.meta import NOTHING, OPENFEATURE_VERSION, ObjectKey, Resource
 from controller.pods import installation
 from controller.pods.carried_flags import KINDS, carried_flags, is_run_of_cron_job, record_in
 from controller.pods.installation import DIRECT_SET, PodRefused
+from controller.runtime.cache import Cache, Change
+from controller.runtime.informer import Informer, Transform
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, REVISION_KEY, FlagSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from controller.runtime.cache import Cache
+    from collections.abc import Callable, Collection, Mapping
 
 
 _VERSIONS = {type_.kind: type_.api_version for type_ in FLAG_CARRIERS}
@@ -52,62 +50,71 @@ class MarkedWorkload:
         """Kind, namespace and name."""
         return self.resource.key
 
+    @classmethod
+    def of(cls, kept: Resource) -> Self:
+        """Return the workload that `kept` holds."""
+        return cls(replace(kept, spec=NOTHING), **kept.spec)
+
+    def to_keep(self) -> Resource:
+        """Return the workload as a store holds it."""
+        names = ("text", "where", "by", "at", "refusal")
+        return replace(self.resource, spec={name: getattr(self, name) for name in names})
+
 
 class MarkedWorkloads:
-    """Implements `kube.reflector.Sink` for each of FLAG_CARRIERS. `wake` receives the key of each workload
-    that is new, deleted, no longer marked, or whose flags changed.
+    """The marked ones of FLAG_CARRIERS. `wake` receives the key of each workload that is new, deleted, no
+    longer marked, or whose flags changed.
     """
 
     def __init__(
-        self, views: Iterable[str], wake: Callable[[ObjectKey], None], *, authors: bool = True
+        self, views: Collection[str], wake: Callable[[ObjectKey], None], *, authors: bool = True
     ) -> None:
         """`views`: the namespaces that are listed, an empty one for all; `authors`: whether the names of
         users are kept.
         """
-        self.known = asyncio.Event()
-        """Set once all workloads were reported."""
+        self.informer = Informer(Cache(), {kind: _transform(kind, authors=authors) for kind in KINDS})
+        self.informer.store.react(self._on_change)
         self._wake = wake
-        self._authors = authors
-        self._unlisted = set(itertools.product(KINDS, views))
-        self._workloads: dict[ObjectKey, MarkedWorkload] = {}
+        self._views = views
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether all workloads were reported."""
+        return self.informer.has_listed(KINDS, self._views)
+
+    async def wait_listed(self) -> None:
+        """Wait until all workloads were reported."""
+        await self.informer.wait_listed(KINDS, self._views)
 
     def get(self, key: ObjectKey) -> MarkedWorkload | None:
         """The workload, if it is marked."""
-        return self._workloads.get(key)
+        kept = self.informer.store.get(key)
+        return None if kept is None else MarkedWorkload.of(kept)
 
     def all(self) -> list[ObjectKey]:
         """The keys of all marked workloads."""
-        return list(self._workloads)
+        return [kept.key for kept in self.informer.store]
 
     def keys_named(self, namespace: str, name: str) -> list[ObjectKey]:
         """The keys of the marked workloads of one name."""
         keys = (ObjectKey(kind, namespace, name) for kind in KINDS)
-        return [key for key in keys if key in self._workloads]
+        return [key for key in keys if self.informer.store.get(key) is not None]
 
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Take in the state of a workload."""
+    def _on_change(self, change: Change) -> None:
+        before, after = change.before, change.after
+        if before is None or after is None or _content(before) != _content(after):
+            self._wake(change.latest.key)
+
+
+def _transform(kind: str, *, authors: bool) -> Transform:
+    def transform(body: Mapping[str, Any], _known: Resource | None) -> Resource:
         workload = _marked_workload(kind, body)
-        if not self._authors:
-            workload = replace(workload, by="")
-        known = self._workloads.get(workload.key)
-        self._workloads[workload.key] = workload
-        if known is None or _content(known) != _content(workload):
-            self._wake(workload.key)
+        return (workload if authors else replace(workload, by="")).to_keep()
 
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a workload that was deleted, or is marked no longer."""
-        key = ObjectKey(kind, namespace, name)
-        if self._workloads.pop(key, None) is not None:
-            self._wake(key)
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all workloads of this kind and namespace were reported."""
-        self._unlisted.discard((kind, namespace))
-        if not self._unlisted:
-            self.known.set()
+    return transform
 
 
-def _marked_workload(kind: str, body: dict[str, Any]) -> MarkedWorkload:
+def _marked_workload(kind: str, body: Mapping[str, Any]) -> MarkedWorkload:
     # A list leaves out what its items are.
     body = {**body, "apiVersion": _VERSIONS[kind], "kind": kind}
     meta = {name: text for name, text in body["metadata"].items() if name not in {"annotations", "labels"}}
@@ -127,17 +134,8 @@ def _marked_workload(kind: str, body: dict[str, Any]) -> MarkedWorkload:
     return MarkedWorkload(resource, carried.text, carried.where, by, at)
 
 
-def _content(workload: MarkedWorkload) -> object:
-    resource = workload.resource
-    return (
-        resource.uid,
-        resource.deleting,
-        workload.text,
-        workload.where,
-        workload.by,
-        workload.at,
-        workload.refusal,
-    )
+def _content(kept: Resource) -> object:
+    return kept.uid, kept.deleting, kept.spec
 
 
 MANAGER: Final = "flagstaff-direct-sets"

@@ -60,7 +60,7 @@ class ProxyScale:
 
     async def run(self) -> None:
         """Scale until cancelled. A new leader starts without history."""
-        await self.pods.known.wait()
+        await self.pods.wait_listed()
         self._asked_at = self.clock()
         while True:
             self.pods.came.clear()

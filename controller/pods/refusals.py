@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from cachetools import TTLCache
 
 from controller.api import flagset
-from controller.api.kinds import FLAG_SET
+from controller.api.kinds import EVENT, FLAG_SET
 from controller.api.meta import ObjectKey, Resource, owner_of
 from controller.pods import installation
 from controller.pods.installation import FLAG_SETS
+from controller.runtime.cache import Cache, Change
 from controller.runtime.event import Event, EventSink, EventType, Occurrence, event_of
+from controller.runtime.informer import Informer, body_as_spec
 from controller.runtime.plain_text import one_line
 from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
-
-    from controller.runtime.cache import Cache
 
 
 REASON: Final = "InjectionRefused"
@@ -137,7 +137,7 @@ FIELDS: Final = f"reason={REASON}"
 
 @dataclass(slots=True)
 class ReportedRefusals:
-    """Implements the Reflector's `Sink`."""
+    """Reports Events of refused pods, which it does not keep, as Events of flag sets."""
 
     objects: Cache
     sinks: Iterable[EventSink]
@@ -146,16 +146,22 @@ class ReportedRefusals:
     """Seconds; does not jump."""
     since: datetime = field(init=False)
     """Earlier Events were handed on by whoever led then."""
+    informer: Informer = field(init=False)
     _reported: TTLCache[ObjectKey, bool] = field(init=False)
     """One a minute of each object: anyone who may create Events in its namespace makes alerts."""
 
     def __post_init__(self) -> None:
         self.since = self.now().replace(microsecond=0)
         self._reported = TTLCache(1_024, APART, self.clock)
+        self.informer = Informer(Cache(), {EVENT.kind: body_as_spec(EVENT)})
+        self.informer.store.react(self._on_change)
 
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Report an Event."""
-        del kind
+    def _on_change(self, change: Change) -> None:
+        if change.after is not None:
+            self._report(change.after.spec)
+            self.informer.store.forget(change.after.key)
+
+    def _report(self, body: Mapping[str, Any]) -> None:
         about, stamp = body.get("involvedObject") or {}, str(body.get("lastTimestamp") or "")
         key = ObjectKey(*(str(about.get(name) or "") for name in ("kind", "namespace", "name")))
         if key.kind not in FLAG_SETS or key in self._reported or not self._is_new(stamp):
@@ -172,9 +178,3 @@ class ReportedRefusals:
     def _is_new(self, stamp: str) -> bool:
         moment = parse_time(stamp)
         return moment is not None and moment >= self.since
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Nothing to do: Kubernetes deletes Events after an hour."""
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Nothing to do: Events that are there already are reported or not by their time."""

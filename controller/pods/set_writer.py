@@ -66,17 +66,16 @@ class DirectSets:
     _failed: dict[ObjectKey, str] = field(default_factory=dict)
     """The failure that was reported last of each workload."""
 
-    def on_change(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> None:
         """Handle a change of any object: of a set, or of what has or had its name."""
         for resource in (change.before, change.after):
             if resource is not None and resource.key.kind in SERVED:
                 for key in self.workloads.keys_named(resource.namespace, resource.name):
                     self.queue.put(key)
-        return ()
 
     async def run(self) -> None:
         """Keep the sets until cancelled."""
-        await self.workloads.known.wait()
+        await self.workloads.wait_listed()
         for key in self.workloads.all():
             self.queue.put(key)
         # Sets whose workloads lost their flags before this process started.

@@ -20,16 +20,17 @@ from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import rollout_entries
 from controller.api.status import SUPERSEDED, TRUE
 from controller.delivery import standing_orders as orders
-from controller.delivery.claims import UNCHANGED, ClaimChange, ClaimIndex, Place, claim_of
+from controller.delivery.claims import KINDS, UNCHANGED, Claim, ClaimChange, ClaimIndex, Place, claim_of
 from controller.delivery.rollouts import TARGETS_BY_SHARD
 from controller.delivery.standing_orders import OrderedPods
-from controller.runtime.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
 from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from controller.runtime.cache import Cache, Change
+    from controller.runtime.informer import Transform
     from evaluator.wire.servicer import Deliver, Make
 
 
@@ -42,10 +43,12 @@ _KEPT: Final = (
 class EncodedSpec(Mapping[str, Any]):
     """A spec as JSON text, a sixth of its parsed size. Each access decodes it; `decode_spec` does so once."""
 
-    __slots__ = ("text",)
+    __slots__ = ("claim", "text")
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Mapping[str, Any], claim: Claim) -> None:
+        """`claim`: what the object claims, read while the spec was parsed."""
         self.text = orjson.dumps(spec)
+        self.claim = claim
 
     def __getitem__(self, name: str) -> Any:
         return orjson.loads(self.text)[name]
@@ -70,36 +73,26 @@ def decode_spec(resource: Resource) -> Resource:
 class ObjectCatalog:
     """The newest state of each object, and the index of names, shards and flagSetIds over them."""
 
-    def __init__(self) -> None:
-        self._objects = Cache([TARGETS_BY_SHARD])
+    def __init__(self, objects: Cache) -> None:
+        """`objects`: each of its changes is to be passed to `follow`."""
+        self._objects = objects
         self.claims = ClaimIndex()
         self._written: dict[Place, dict[ObjectKey, None]] = {}
         """Objects that a FlagSet has written, by its namespace and name."""
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return sum(len(self._objects.of_kind(kind)) for kind in KINDS)
 
-    def learn(self, kind: str, body: Mapping[str, Any]) -> ClaimChange:
-        """Take in an object that a watch sends. Raises KeyError, TypeError, AttributeError if malformed."""
-        resource = _without_spec(kind, body)
-        known = self._objects.get(resource.key)
-        if known is not None and _decisive(known) == _decisive(resource):
+    def follow(self, change: Change) -> ClaimChange:
+        """Take in a change of an object with flags."""
+        before, after = change.before, change.after
+        if before is not None and after is not None and before.spec is after.spec:
             # Its status or an annotation changed: nothing that is served.
-            self._objects.put(replace(resource, spec=known.spec, status=known.status))
             return UNCHANGED
-        spec = body.get("spec")
-        spec = spec if isinstance(spec, dict) else {}
-        claim = claim_of(resource, spec)
-        self._objects.put(replace(resource, spec=EncodedSpec(spec)))
-        self._list_written(known, resource)
-        return self.claims.learn(claim)
-
-    def forget(self, kind: str, namespace: str, name: str) -> ClaimChange:
-        """Remove a deleted object."""
-        key = ObjectKey(kind, namespace, name)
-        self._list_written(self._objects.get(key), None)
-        self._objects.forget(key)
-        return self.claims.forget(key)
+        self._list_written(before, after)
+        if after is None:
+            return self.claims.forget(change.latest.key)
+        return self.claims.learn(cast("EncodedSpec", after.spec).claim)
 
     def object_at(self, place: Place) -> Resource | None:
         """Return the object that is served under this name; its spec is encoded."""
@@ -158,6 +151,22 @@ class ObjectCatalog:
                 keys.pop(resource.key, None)
             if not keys:
                 del self._written[writer]
+
+
+def delivered(kind: str) -> Transform:
+    """Return the transform of a kind with flags: the spec is encoded, and stays while nothing that is served
+    changes.
+    """
+
+    def transform(body: Mapping[str, Any], known: Resource | None) -> Resource:
+        resource = _without_spec(kind, body)
+        if known is not None and _decisive(known) == _decisive(resource):
+            return replace(resource, spec=known.spec, status=known.status)
+        spec = body.get("spec")
+        spec = spec if isinstance(spec, dict) else {}
+        return replace(resource, spec=EncodedSpec(spec, claim_of(resource, spec)))
+
+    return transform
 
 
 def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from controller.api import flagset
 from controller.api.featureflagconfiguration import KIND
 from controller.api.flaggrant import KIND as FLAG_GRANT
-from controller.api.kinds import NAMESPACE, POD
+from controller.api.kinds import NAMESPACE, ORDERED, POD
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.delivery.object_bounds import ORDERS
@@ -27,67 +27,62 @@ from controller.delivery.standing_orders import (
     asks_for_order,
     order_of,
 )
-from controller.runtime.cache import Cache
 from controller.runtime.event import Occurrence
 from controller.runtime.plain_text import json_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from controller.delivery.claims import Place
     from controller.proxy.catalog import ObjectCatalog
+    from controller.runtime.cache import Change
+    from controller.runtime.informer import Informer, Transform
 
 
 _log = logging.getLogger(__name__)
 
+ORDER_KINDS: Final = (POD.kind, *(type_.kind for type_ in ORDERED), FLAG_GRANT, NAMESPACE.kind)
+"""What standing orders depend on."""
 _KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp")
 _TEXTS: Final = frozenset(key for pair in SPELLINGS for key in pair)
 
 
 class OrderObjects:
-    """Implements the Reflector's `Sink`: keeps of each object what orders depend on."""
+    """The objects that orders depend on."""
 
-    def __init__(self, scopes: Iterable[tuple[str, str]] = ()) -> None:
-        """`scopes` are the kinds that are watched, each with a namespace; an empty one is all of them."""
+    def __init__(self, informer: Informer, kinds: Collection[str], namespaces: Collection[str]) -> None:
+        """`kinds` are watched in `namespaces`, and each change of theirs is to be passed to `follow`. Without
+        kinds, there are no orders.
+        """
         self.changed: Callable[[str], None] = lambda _namespace: None
         """Called with a namespace whose orders may have changed; empty: those of any namespace."""
         self.pod_changed: Callable[[str], None] = lambda _uid: None
         """Called with the uid of a labelled Pod whose record changed, or that is not there any more."""
-        self._objects = Cache()
+        self._objects = informer.store
+        self._informer = informer
+        self._kinds = frozenset(kinds) - {NAMESPACE.kind}
+        self._placeless = frozenset(kinds) - self._kinds
+        self._namespaces = namespaces
         self._counted: dict[str, frozenset[ObjectKey]] = {}
         """By namespace, the workloads whose orders count; found anew after a change there."""
-        self._unlisted = set(scopes)
 
     @property
     def synced(self) -> bool:
         """Whether all objects are known: before that, no order can be called missing."""
-        return not self._unlisted
+        has_listed = self._informer.has_listed
+        return has_listed(self._placeless, ("",)) and has_listed(self._kinds, self._namespaces)
 
-    # -- called by the watches
+    # -- called as objects change
 
-    def learn(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Take in an object. A malformed one is logged and affects no other."""
-        try:
-            resource = _without_content(kind, body)
-        except (KeyError, TypeError, AttributeError):
-            _log.exception("a malformed %s was sent", kind)
-            return
-        known = self._objects.get(resource.key)
-        self._objects.put(resource)
-        if known is None or _content(known) != _content(resource):
-            self._notify(known or resource)
+    def follow(self, change: Change) -> None:
+        """Take in a change of an object."""
+        before, after = change.before, change.after
+        if before is None or after is None or _content(before) != _content(after):
+            self._notify(change.before or change.latest)
 
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted object."""
-        known = self._objects.get(ObjectKey(kind, namespace, name))
-        if known is not None:
-            self._objects.forget(known.key)
-            self._notify(known)
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all objects of this kind and namespace were reported."""
-        self._unlisted.discard((kind, namespace))
-        if self.synced:
+    def on_list(self) -> None:
+        """All objects of a kind were reported."""
+        if self._kinds | self._placeless and self.synced:
             self.changed("")
 
     # -- asked by others
@@ -135,6 +130,15 @@ class OrderObjects:
         self._counted.pop(key.namespace, None)
         if self.synced:
             self.changed("" if key.kind == FLAG_GRANT else key.namespace or key.name)
+
+
+def without_content(kind: str) -> Transform:
+    """Return the transform that keeps what orders depend on."""
+
+    def transform(body: Mapping[str, Any], _known: Resource | None) -> Resource:
+        return _without_content(kind, body)
+
+    return transform
 
 
 def _without_content(kind: str, body: Mapping[str, Any]) -> Resource:

@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagoverride, flagrollout
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import NOTHING, ObjectKey, Resource
-from controller.delivery.overrides import BY_FLAG_SET, order_of_override, override_of, set_name, with_kept
-from controller.delivery.rollouts import (
-    ROLLOUTS_BY_FLAG_SET,
-    ROLLOUTS_BY_SHARD,
-    PromotedSets,
-    order_of,
-    progress_of,
-)
-from controller.runtime.cache import Cache
+from controller.delivery.overrides import order_of_override, override_of, set_name, with_kept
+from controller.delivery.rollouts import ROLLOUTS_BY_SHARD, PromotedSets, order_of, progress_of
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from controller.runtime.cache import Cache, Change
     from evaluator.flags.accept import Progress
     from evaluator.flags.overrides import Kept
 
@@ -39,22 +33,18 @@ LONGEST_WAIT: Final = 60.0
 
 
 class ProgressObjects:
-    """Keeps FlagOverrides and FlagRollouts, and calls `changed` with the namespace and the set's name of each
-    override that begins, changes or ends, and each rollout that publishes a step. Used on the loop alone.
+    """Follows FlagOverrides and FlagRollouts, and calls `changed` with the namespace and the set's name of
+    each override that begins, changes or ends, and of each rollout that publishes a step. Used on the loop
+    alone.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        loop: asyncio.AbstractEventLoop,
-        find: Callable[[ObjectKey], Resource | None],
-    ) -> None:
-        """`clock`: Unix seconds. `find`: a FlagShard of promoted definitions by its key."""
+    def __init__(self, clock: Callable[[], float], loop: asyncio.AbstractEventLoop, objects: Cache) -> None:
+        """`clock`: Unix seconds. `objects`: each change of these kinds is to be passed to `follow`."""
         self.changed: Callable[[str, str], None] = lambda _namespace, _name: None
         self._clock = clock
         self._loop = loop
-        self._objects = Cache([BY_FLAG_SET, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD])
-        self._promoted = PromotedSets(find)
+        self._objects = objects
+        self._promoted = PromotedSets(objects.get)
         self._kept: dict[ObjectKey, tuple[object, Kept]] = {}
         """What each override keeps whose status does not say so: the controller may be down. With what the
         spec named when it came into force.
@@ -96,28 +86,20 @@ class ProgressObjects:
         """Drop the promoted definitions of an object that is not delivered any more."""
         self._promoted.forget(target)
 
-    def learn(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Add or replace an object. Raises KeyError, TypeError, AttributeError if it is malformed."""
-        newest = Resource.of({**body, "kind": kind}) if kind == flagoverride.KIND else _rollout(body)
-        known = self._objects.get(newest.key)
-        self._objects.put(newest)
-        if known is not None and _content(known) == _content(newest):
+    def follow(self, change: Change) -> None:
+        """Take in a change of an override or a rollout."""
+        before, after = change.before, change.after
+        if before is not None and after is not None and _content(before) == _content(after):
             return
-        if kind == flagoverride.KIND:
-            self._note_end(newest)
-        for name in {set_name(resource) for resource in (known, newest) if resource is not None}:
-            self.changed(newest.namespace, name)
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted object."""
-        key = ObjectKey(kind, namespace, name)
-        known = self._objects.get(key)
-        self._objects.forget(key)
-        self._kept.pop(key, None)
-        if self._ends.pop(key, None) is not None:
-            self._arm()
-        if known is not None:
-            self.changed(namespace, set_name(known))
+        key = change.latest.key
+        if after is None:
+            self._kept.pop(key, None)
+            if self._ends.pop(key, None) is not None:
+                self._arm()
+        elif key.kind == flagoverride.KIND:
+            self._note_end(after)
+        for name in {set_name(resource) for resource in (before, after) if resource is not None}:
+            self.changed(key.namespace, name)
 
     def on_shard(self, namespace: str, name: str) -> None:
         """Report the rollouts whose promoted definitions are in a FlagShard that was created or deleted."""
@@ -167,7 +149,7 @@ def _content(resource: Resource) -> object:
     return order_of_override(resource)
 
 
-def _rollout(body: Mapping[str, Any]) -> Resource:
+def rollout(body: Mapping[str, Any], _known: Resource | None) -> Resource:
     """Return a FlagRollout with only the fields that decide what is delivered."""
     spec, status = ({} if body.get(part) is None else body[part] for part in ("spec", "status"))
     candidates = status.get("candidates")

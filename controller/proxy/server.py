@@ -17,6 +17,7 @@ from controller.proxy.progress_objects import ProgressObjects
 from controller.proxy.receipt_service import ReceiptService, StreamObservers
 from controller.proxy.receipts import Receipts
 from controller.proxy.stream_limits import StreamLimits
+from controller.proxy.watch import Reactions, informer_of_objects
 from controller.runtime.event import EventSink, event_of
 from controller.runtime.limits import UNLIMITED, NamespaceLimits
 from controller.runtime.process import forever
@@ -76,22 +77,28 @@ class Proxy:
         access: AccessReviews,
         ports: ReceiptPorts,
         loop: asyncio.AbstractEventLoop,
-        orders: OrderObjects | None = None,
+        *,
+        namespaces: Collection[str] = ("",),
+        order_kinds: Collection[str] = (),
     ) -> None:
-        """`orders` are filled by the process; None: there are none."""
+        """`namespaces` are watched one by one; an empty name is all of them. `order_kinds`: those of
+        ORDER_KINDS that are watched.
+        """
         enforced = options.auth == ENFORCE
         limits = StreamLimits(
             options.max_streams, options.max_streams_per_host, lambda _namespace: options.limits.streams
         )
         self.access = access
-        self.catalog = ObjectCatalog()
+        self.informer = informer_of_objects()
+        self.catalog = ObjectCatalog(self.informer.store)
         self.notices = Notices(self.catalog)
-        self.orders = orders or OrderObjects()
-        self.progress = ProgressObjects(ports.clock, loop, self.catalog.find)
+        self.orders = OrderObjects(self.informer, order_kinds, namespaces)
+        self.progress = ProgressObjects(ports.clock, loop, self.informer.store)
         self.order_notices = OrderNotices()
         self.views = ReaderViews(access, self.orders, enforced=enforced)
         self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
         self.deliveries = self._deliveries(options.context)
+        Reactions(self.informer, self.deliveries, self.orders, namespaces)
         self.receipt_service = ReceiptService(self.deliveries, access, self.views, options.auth)
         self.receipts = Receipts(
             parts=self.receipt_service.parts,

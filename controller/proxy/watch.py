@@ -1,4 +1,4 @@
-"""Takes in what the watches send: one watch for each kind, however many subscribe.
+"""What a proxy keeps of the objects that it watches, and who reacts to their changes.
 
 Nothing is delivered until every kind was listed once: a FeatureFlag is served only where there is no
 FeatureFlagConfiguration, and before that no object can be called missing.
@@ -6,70 +6,121 @@ FeatureFlagConfiguration, and before that no object can be called missing.
 
 from __future__ import annotations
 
-import itertools
-import logging
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagoverride, flagrollout, flagshard
-from controller.api.meta import ObjectKey
+from controller.api.kinds import FLAG_OVERRIDE, POD
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import KINDS, UNCHANGED, ClaimChange
+from controller.delivery.overrides import BY_FLAG_SET
+from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD
+from controller.proxy.catalog import delivered
+from controller.proxy.orders import ORDER_KINDS, without_content
+from controller.proxy.progress_objects import rollout
+from controller.runtime.cache import Cache, Change
+from controller.runtime.informer import Informer, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from controller.proxy.deliveries import Deliveries
-
-_log = logging.getLogger(__name__)
+    from controller.proxy.orders import OrderObjects
 
 PROGRESS: Final = (flagoverride.KIND, flagrollout.KIND)
 """The kinds that say what is served instead of what is desired."""
+# Before progress is known, a flag that is switched off would be delivered as Git has it.
+DELIVERING: Final = (*KINDS, *PROGRESS)
+"""The kinds without which nothing is delivered."""
+_INDEXES: Final = (BY_FLAG_SET, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD)
 
 
-class CatalogSink:
-    """Implements the Reflector's `Sink`: objects go into the catalog, and changes to the subscribers."""
+def informer_of_objects() -> Informer:
+    """Return the one of objects with flags, of progress, and of standing orders."""
+    transforms = {
+        **{kind: delivered(kind) for kind in KINDS},
+        flagoverride.KIND: whole(FLAG_OVERRIDE),
+        flagrollout.KIND: rollout,
+        **{kind: without_content(kind) for kind in ORDER_KINDS},
+    }
+    return Informer(Cache(_INDEXES), transforms)
 
-    def __init__(self, deliveries: Deliveries, namespaces: Collection[str] = ("",)) -> None:
+
+class Reactions:
+    """What a proxy does when objects change, and when they were listed."""
+
+    def __init__(
+        self, informer: Informer, deliveries: Deliveries, orders: OrderObjects, namespaces: Collection[str]
+    ) -> None:
         """`namespaces` are watched one by one; an empty name is all of them."""
+        self._informer = informer
         self._catalog = deliveries.catalog
         self._deliveries = deliveries
+        self._orders = orders
         self._progress = deliveries.contents.progress
-        # Before progress is known, a flag that is switched off would be delivered as Git has it.
-        self._unlisted = set(itertools.product((*KINDS, *PROGRESS), namespaces))
+        self._namespaces = namespaces
+        informer.store.react(self._on_change)
+        informer.react_to_list(self._on_list)
 
-    def learn(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Take in an object. A malformed one is logged and affects no other."""
-        change = UNCHANGED
-        try:
-            if kind in PROGRESS:
-                self._progress.learn(kind, body)
-            else:
-                change = self._catalog.learn(kind, body)
-                self._note_shard(kind, body["metadata"]["namespace"], body["metadata"]["name"])
-        except (KeyError, TypeError, AttributeError):
-            _log.exception("a malformed %s was sent", kind)
-            return
-        self._notify(change)
+    def _on_change(self, change: Change) -> None:
+        key = change.latest.key
+        if key.kind in PROGRESS:
+            self._progress.follow(change)
+        elif key.kind in KINDS:
+            claimed = self._catalog.follow(change)
+            if change.after is None:
+                self._progress.forget_target(key)
+            if key.kind == flagshard.KIND:
+                self._progress.on_shard(key.namespace, key.name)
+                promoted = self._catalog.places_promoted_by(key.namespace, key.name)
+                self._notify(ClaimChange(places=frozenset(promoted)))
+            self._notify(claimed)
+        else:
+            self._orders.follow(change)
 
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Remove a deleted object."""
-        if kind in PROGRESS:
-            self._progress.forget(kind, namespace, name)
-            return
-        self._notify(self._catalog.forget(kind, namespace, name))
-        self._progress.forget_target(ObjectKey(kind, namespace, name))
-        self._note_shard(kind, namespace, name)
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Note that all objects of this kind and namespace were reported."""
-        self._unlisted.discard((kind, namespace))
-        if not self._unlisted and not self._deliveries.synced:
+    def _on_list(self) -> None:
+        if not self._deliveries.synced and self._informer.has_listed(DELIVERING, self._namespaces):
             self._deliveries.ready()
-
-    def _note_shard(self, kind: str, namespace: str, name: str) -> None:
-        if kind == flagshard.KIND:
-            self._progress.on_shard(namespace, name)
-            self._notify(ClaimChange(places=frozenset(self._catalog.places_promoted_by(namespace, name))))
+        self._orders.on_list()
 
     def _notify(self, change: ClaimChange) -> None:
         if change != UNCHANGED and self._deliveries.synced:
             self._deliveries.on_change(change)
+
+
+REMEMBERED: Final = 20_000
+"""Most deleted Pods to remember: a process that outlives its Pod continues to report for a while."""
+
+
+class PodUids:
+    """Implements `members.Pods`: the Pods that were deleted, from a watch of their metadata alone. It has an
+    informer of its own: that of orders holds just those Pods that have a label.
+    """
+
+    def __init__(
+        self, gone: Callable[[str], None] = lambda _uid: None, *, remembered: int = REMEMBERED
+    ) -> None:
+        """`gone` is called with the uid of each Pod that is gone."""
+        self.gone = gone
+        self.informer = Informer(Cache(remembered=remembered), {POD.kind: _pod})
+        self.informer.store.react(self._on_change)
+
+    def has_ended(self, uid: str) -> bool:
+        """Return whether a Pod with this uid was deleted; the last REMEMBERED are known."""
+        return self.informer.store.was_deleted(uid)
+
+    def _on_change(self, change: Change) -> None:
+        before = change.before
+        if before is not None and before.uid and (change.after is None or change.after.uid != before.uid):
+            # Also where one of that name was made in its place.
+            self.gone(before.uid)
+
+
+def _pod(body: Mapping[str, Any], known: Resource | None) -> Resource:
+    meta = body["metadata"]
+    uid = str(meta.get("uid") or "")
+    if known is not None and known.uid == uid:
+        return known
+    # There are many, in few namespaces.
+    namespace = sys.intern(str(meta.get("namespace") or ""))
+    return Resource(ObjectKey(POD.kind, namespace, meta["name"]), uid, 0, "")

@@ -4,7 +4,6 @@ objects.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,13 +15,9 @@ from controller.api.meta import ObjectKey, Resource
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from controller.api.kind import ResourceType
-
-    OnChange = Callable[["Change"], None]
+    React = Callable[["Change"], object]
     Choose = Callable[[list[Resource]], list[Resource]]
     Entry = tuple[str, str, str]
-
-log = logging.getLogger(__name__)
 
 REMEMBERED: Final = 4096
 """Deleted objects whose uids are kept, so that a late answer to a write does not bring one back."""
@@ -60,15 +55,25 @@ class Cache:
     late changes nothing.
     """
 
-    def __init__(self, indexes: Iterable[Index] = (), *, on_change: OnChange | None = None) -> None:
-        """`on_change` is called after every change, whether a watch or our own write brought it."""
-        self.on_change = on_change
+    def __init__(self, indexes: Iterable[Index] = (), *, remembered: int = REMEMBERED) -> None:
+        """`remembered`: how many deleted objects are known as such."""
+        self._reactions: list[React] = []
         self._kinds: dict[str, dict[str, dict[ObjectKey, Resource]]] = {}
-        self._deleted: FIFOCache[str, None] = FIFOCache(REMEMBERED)
+        self._deleted: FIFOCache[str, None] = FIFOCache(remembered)
         self._indexes = tuple(indexes)
         self._indexed: dict[Entry, dict[ObjectKey, Resource]] = {}
         self._chosen: dict[Entry, dict[Choose, list[Resource]]] = {}
         """What was chosen of an entry of an index, until an object comes or goes."""
+
+    def react(self, reaction: React) -> None:
+        """Call `reaction` after every change, whether a watch or our own write brought it, after those that
+        were registered before.
+        """
+        self._reactions.append(reaction)
+
+    def was_deleted(self, uid: str) -> bool:
+        """Return whether an object with this uid was deleted, or another made in its place."""
+        return uid in self._deleted
 
     def __iter__(self) -> Iterator[Resource]:
         # A scrape iterates in a thread while others write; `list` makes its copy in one step.
@@ -125,6 +130,8 @@ class Cache:
         known = self.get(resource.key)
         objects = self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})
         keep_parsed(known, resource)
+        if known is not None and known.uid not in {"", resource.uid}:
+            self._deleted[known.uid] = None
         objects[resource.key] = resource
         self._notify(Change(known, resource))
 
@@ -141,8 +148,8 @@ class Cache:
         for index in self._indexes:
             if change.latest.key.kind in index.kinds:
                 self._reindex(index, change)
-        if self.on_change is not None:
-            self.on_change(change)
+        for reaction in self._reactions:
+            reaction(change)
 
     def _reindex(self, index: Index, change: Change) -> None:
         namespace = "" if index.everywhere else change.latest.namespace
@@ -172,30 +179,6 @@ class Cache:
                 ]
         else:
             self._chosen.pop(entry, None)
-
-
-def take(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool = False) -> None:
-    """Store an object, or remove a deleted one. A malformed one is logged and ignored."""
-    try:
-        resource = _resource(type_, body)
-    except (KeyError, TypeError, AttributeError):
-        log.exception("a malformed %s was sent", type_.kind)
-        return
-    known = cache.get(resource.key)
-    if not deleted:
-        cache.learn(resource)
-    elif known is not None and known.uid == resource.uid:
-        cache.forget(resource.key)
-
-
-def _resource(type_: ResourceType, body: dict[str, Any]) -> Resource:
-    kept = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": body["metadata"]}
-    if type_.content:
-        kept |= {name: body[name] for name in ("spec", "status") if name in body}
-        return Resource.of(kept)
-    meta = body["metadata"]
-    plain = {name: meta.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
-    return Resource.of({**kept, "metadata": plain})
 
 
 def _older(one: Resource, other: Resource) -> bool:

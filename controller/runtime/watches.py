@@ -88,7 +88,7 @@ class Dispatcher:
         self._stages = stages
         self._loops = loops
         self._also = tuple(also)
-        cache.on_change = self.on_change
+        cache.react(self.on_change)
 
     def on_change(self, change: Change) -> None:
         """Handle a change that is already in the cache."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.kinds import SECRET
 from controller.api.meta import ObjectKey, Resource
 from controller.kube import reflector, requests
 from controller.kube.client import Cluster
 from controller.kube.reflector import ReferenceWatches
 from controller.runtime.cache import Cache
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.watch_health import WatchHealth
 from controller.sources.stage import BY_SECRET
 from tests.cluster.controllers import SYSTEM
@@ -39,14 +41,15 @@ async def run_watches(
     cache, clock = Cache([BY_SECRET]), asyncio.get_running_loop().time
     health = WatchHealth(clock)
     api = await Cluster.connect(str(plane.kubeconfig))
-    watches = ReferenceWatches(api.api, cache, (BY_SECRET,), health)
+    informer = Informer(cache, transforms_of([SECRET]), shared=True)
+    watches = ReferenceWatches(api.api, informer, (BY_SECRET,), health)
 
     def note_change(change: Change) -> None:
         watches.on_change(change)
         if change.latest.key.kind == "Secret":
             changes.append(change)
 
-    cache.on_change = note_change
+    cache.react(note_change)
     running = asyncio.create_task(watches.run())
     try:
         yield cache, watches, health

@@ -12,22 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controller.api.kinds import WATCHED
-from controller.api.meta import ObjectKey
-from controller.app.controller_process import start_controller
-from controller.app.reconcilers import STAGES
-from controller.app.settings import ControllerSettings
-from controller.runtime.cache import Cache
-from controller.runtime.watch_health import WatchHealth
-from controller.runtime.watches import indexes_of
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
-from tests.cluster.objects import Namespace, flag_set, flag_source, flags
+from tests.cluster.objects import Namespace, flag_source, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,26 +175,6 @@ def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:
     services = json.loads(spare.kubectl("get", "services", "-n", SYSTEM, "-o", "json"))["items"]
     wanted = {"flagstaff.dev/leader": "true", "app.kubernetes.io/name": "flagstaff-controller"}
     assert [each["spec"]["selector"] for each in services] == [wanted, wanted]
-
-
-async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
-    spare: Plane, spare_namespace: str, tmp_path: Path
-) -> None:
-    api, key = Api(spare), ObjectKey("FlagSet", spare_namespace, "flags")
-    api.apply(spare_namespace, flag_set())
-    settings = ControllerSettings(
-        kubeconfig=str(spare.kubeconfig), namespaces=(spare_namespace,), storage_path=tmp_path,
-        leader_election=False, host="127.0.0.1", artifact_port=0, receiver_port=0, management_port=0,
-    )  # fmt: skip
-    objects = Cache(indexes_of(STAGES))
-    # Nothing is watched here: what is known, was listed.
-    async with start_controller(
-        settings, objects, WatchHealth(time.monotonic), print, lambda: None
-    ) as running:
-        await until(lambda: objects.get(key) is not None)
-        api.ask("DELETE", path_of("flagset", spare_namespace, "flags"))
-        running.on_relist(WATCHED[1])
-        await until(lambda: objects.get(key) is None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from controller.api.kind import Kind
 from controller.api.kinds import WATCHED, status_of
 from controller.api.meta import ObjectKey, Resource, generation_of
 from controller.app.reconcilers import STAGES
-from controller.runtime.cache import Cache, Change, take
+from controller.runtime.cache import Cache, Change
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.result import spec_of
 from controller.runtime.setbacks import Setback
 from controller.runtime.watches import indexes_of, keys_to_wake
@@ -57,10 +58,12 @@ def steps_of(hostile: Hostile) -> list[tuple[str, float]]:
     """What is done on the event loop when a watch reports the object: each step with its CPU time."""
     type_ = TYPES[hostile.kind]
     changes: list[Change] = []
-    cache = Cache(indexes_of(STAGES), on_change=changes.append)
-    found = [("index", seconds(lambda: take(cache, type_, hostile.body)))]
+    cache = Cache(indexes_of(STAGES))
+    cache.react(changes.append)
+    informer = Informer(cache, transforms_of([type_]))
+    found = [("index", seconds(lambda: informer.learn(hostile.kind, hostile.body)))]
     body = {**hostile.body, "metadata": {**hostile.body["metadata"], "generation": 2, "resourceVersion": "2"}}
-    found.append(("index again", seconds(lambda: take(cache, type_, body))))
+    found.append(("index again", seconds(lambda: informer.learn(hostile.kind, body))))
     found += [("wake", seconds(lambda each=each: keys_to_wake(STAGES, cache, each))) for each in changes]  # type: ignore[misc]
     resource = cache.get(ObjectKey(hostile.kind, "shop", "hostile"))
     assert resource is not None

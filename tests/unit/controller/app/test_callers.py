@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kubernetes.aio import client
 
+from controller.api.meta import ObjectKey
 from controller.app.cluster_page import ClusterPage, ClusterViews
 from controller.app.page_process import NamedCaller, TokenCallers
 from controller.kube.client import Cluster
@@ -55,7 +56,7 @@ async def views() -> AsyncIterator[ClusterViews]:
     made = ClusterViews(cluster, ("",), "")
     for namespace in ("shop", "bank"):
         meta = {"namespace": namespace, "name": "flags"}
-        made.objects.learn("FeatureFlagConfiguration", {"metadata": meta, "spec": {"flagSpec": {}}})
+        made.objects.informer.learn("FeatureFlagConfiguration", {"metadata": meta, "spec": {"flagSpec": {}}})
     try:
         yield made
     finally:
@@ -86,9 +87,9 @@ async def test_changes_elsewhere_are_not_announced() -> None:
         version = who.changes_for(request_of("t1"))
         assert not isinstance(version, Response)
         before = version()
-        shown.objects.forget("FeatureFlagConfiguration", "bank", "flags")
+        shown.objects.informer.forget(ObjectKey("FeatureFlagConfiguration", "bank", "flags"))
         assert version() == before
-        shown.objects.forget("FeatureFlagConfiguration", "shop", "flags")
+        shown.objects.informer.forget(ObjectKey("FeatureFlagConfiguration", "shop", "flags"))
         assert version() != before
 
 
@@ -138,15 +139,15 @@ async def test_the_events_of_a_set_name_the_newest_change_of_each_flag() -> None
         }
         meta = {"namespace": "shop", "name": "flags", **written}
         body = {"metadata": meta, "spec": {"flagSpec": {"flags": flags}}}
-        shown.objects.learn("FeatureFlagConfiguration", body)
+        shown.objects.informer.learn("FeatureFlagConfiguration", body)
         told = (
             {"a": "added, default on (true)"},
             {"a": "default off → on"},
             {"b": "removed", "gone": "removed"},
         )
         for number, differences in enumerate(told):
-            shown.objects.learn("Event", event(number, json.dumps(differences)))
-        shown.objects.learn("Event", event(3, "{cut off"))
+            shown.objects.informer.learn("Event", event(number, json.dumps(differences)))
+        shown.objects.informer.learn("Event", event(3, "{cut off"))
         source = await callers(shown, reviews).source_for(request_of("t1"))
         assert isinstance(source, ClusterPage)
         made = source.shown_set("shop/flags")

@@ -14,9 +14,9 @@ def test_a_flag_is_compared_in_the_sets_of_the_same_source() -> None:
         managers = [{"manager": f"flagstaff-flagset/shop/{name}"}]
         written = {"labels": {"flagstaff.dev/flagset": name}, "managedFields": managers}
         spec = {"sourceRef": {"kind": "FlagSource", "name": source}}
-        cluster.learn("FlagSet", {"metadata": meta, "spec": spec})
+        cluster.informer.learn("FlagSet", {"metadata": meta, "spec": spec})
         flags = {"flagSpec": {"flags": {"pay": flag(on=on)}}}
-        cluster.learn("FeatureFlagConfiguration", {"metadata": {**meta, **written}, "spec": flags})
+        cluster.informer.learn("FeatureFlagConfiguration", {"metadata": {**meta, **written}, "spec": flags})
     sets = ShownSets(cluster.objects, lambda: 0.0)
     compared = ClusterPage(cluster, sets, frozenset({"shop"})).environments("shop/live", "pay")
     defaults = {shown.name: shown.flag_set.flags["pay"].default_variant for shown in compared}

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET
 from controller.cli.cluster_view import ClusterView, WaitSubject, state_of
 from controller.delivery.reach import ReachTarget
 
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_wait_ends_when_it_is_cancelled_while_something_changes(steps: int) -> None:
-    view = ClusterView()
+    view = ClusterView(())
 
     async def follow() -> None:
         while True:
@@ -30,10 +31,10 @@ async def test_a_wait_ends_when_it_is_cancelled_while_something_changes(steps: i
 
 
 def test_wrong_name_is_answered_with_the_name_that_is_spelled_alike() -> None:
-    view = ClusterView()
+    view = ClusterView((FLAG_SET, FEATURE_FLAG_CONFIGURATION), "shop")
     for kind in ("FlagSet", "FeatureFlagConfiguration"):
-        view.end_listing(kind, "shop")
-    view.learn("FlagSet", {"metadata": {"namespace": "shop", "name": "checkout-production"}})
+        view.informer.end_listing(kind, "shop")
+    view.informer.learn("FlagSet", {"metadata": {"namespace": "shop", "name": "checkout-production"}})
     subject = WaitSubject("FlagSet", "chekout-production", ReachTarget("main@sha1:aaaaaaa"))
     assert state_of(view, "shop", subject).reached.message == (
         "FlagSet chekout-production is not in namespace shop yet; did you mean 'checkout-production'?"
@@ -41,11 +42,11 @@ def test_wrong_name_is_answered_with_the_name_that_is_spelled_alike() -> None:
 
 
 def test_a_wait_for_a_rollout_needs_its_flag_set() -> None:
-    view = ClusterView()
+    view = ClusterView((FLAG_SET, FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT), "shop")
     for kind in ("FlagSet", "FeatureFlagConfiguration", "FlagRollout"):
-        view.end_listing(kind, "shop")
+        view.informer.end_listing(kind, "shop")
     spec = {"flagSetRef": {"name": "checkout"}}
-    view.learn("FlagRollout", {"metadata": {"namespace": "shop", "name": "slow"}, "spec": spec})
+    view.informer.learn("FlagRollout", {"metadata": {"namespace": "shop", "name": "slow"}, "spec": spec})
     subject = WaitSubject(
         "FlagRollout", "slow", ReachTarget("main@sha1:aaaaaaa", everybody=True, rollout="slow")
     )

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.events.provider_outbox import ProviderOutbox
-    from controller.runtime.cache import Change
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CHAT: Final = ObjectKey("FlagProvider", "shop", "chat")
@@ -98,15 +97,12 @@ class Desk:
         self.outbox = Outbox(
             self.objects, lambda: self.now, lambda key, delay: self.woken.append((key, delay))
         )
-        self.objects.on_change = self._on_change
+        self.objects.react(self.outbox.on_change)
         self.provider = thing("FlagProvider", "chat", {"type": "generic"})
         for each in (self.provider, *objects):
             self.objects.learn(each)
         self.outbox.begin()
         self.box: ProviderOutbox = self.outbox.open(CHAT, kept or FlagProviderStatus())
-
-    def _on_change(self, change: Change) -> None:
-        self.outbox.on_change(change)
 
     def accept(self, *events: Event) -> list[str]:
         """Reasons of all that waits after these."""

@@ -12,6 +12,8 @@ from kubernetes.aio import client
 
 from controller.api.kinds import FLAG_SET
 from controller.kube.reflector import Reflector, WatchScope
+from controller.runtime.cache import Cache
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.setbacks import Failed
 from evaluator.http.limits import Limits
 from evaluator.http.listener import Listener
@@ -25,16 +27,15 @@ class Reported:
     """What a reflector reported, by name."""
 
     def __init__(self) -> None:
-        self.there: set[str] = set()
+        self.informer = Informer(Cache(), transforms_of([FLAG_SET]))
+        self.informer.react_to_list(self._count)
         self.lists = 0
 
-    def learn(self, _kind: str, body: dict[str, Any]) -> None:
-        self.there.add(body["metadata"]["name"])
+    @property
+    def there(self) -> set[str]:
+        return {resource.name for resource in self.informer.store}
 
-    def forget(self, _kind: str, _namespace: str, name: str) -> None:
-        self.there.discard(name)
-
-    def end_listing(self, _kind: str, _namespace: str) -> None:
+    def _count(self) -> None:
         self.lists += 1
 
 
@@ -47,7 +48,7 @@ async def test_nothing_is_forgotten_for_an_answer_that_is_no_list(page: bytes) -
     listener, found = Listener(routes, Limits(), name="api"), Reported()
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
-    reflector = Reflector(api, VIEW, found, clock=lambda: 0.0, random=lambda: 0.0)
+    reflector = Reflector(api, VIEW, found.informer, clock=lambda: 0.0, random=lambda: 0.0)
     await reflector.list_once()
     with pytest.raises(Failed):
         await reflector.list_once()
@@ -85,7 +86,7 @@ async def test_a_404_removes_flags_only_where_the_api_server_says_that_the_kind_
     listener, found = Listener(Routes(http=paths), Limits(), name="api"), Reported()
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
-    reflector = Reflector(api, VIEW, found, clock=lambda: 0.0, random=lambda: 0.0)
+    reflector = Reflector(api, VIEW, found.informer, clock=lambda: 0.0, random=lambda: 0.0)
     await reflector.list_once()
     running = asyncio.create_task(reflector.run())
     async with asyncio.timeout(60):
@@ -121,7 +122,7 @@ async def test_refusal_of_a_list_is_told_in_the_api_server_s_words(
     listener = Listener(routes, Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
-    reflector = Reflector(api, VIEW, Reported(), random=lambda: 0.0)
+    reflector = Reflector(api, VIEW, Reported().informer, random=lambda: 0.0)
     running = asyncio.create_task(reflector.run())
     async with asyncio.timeout(60):
         while not reflector.fault:  # noqa: ASYNC110 - what is waited for is state of the code

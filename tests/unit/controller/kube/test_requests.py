@@ -15,6 +15,8 @@ from controller.kube.answers import ApiResponse, date, require_good, retry_after
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import MANY, Requests, decode_values
+from controller.runtime.cache import Cache
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.setbacks import Stalled
 from tests.stub_api import stub_api
 from tests.waiting import until
@@ -24,19 +26,6 @@ if TYPE_CHECKING:
 
 PATH = "/apis/flagstaff.dev/v1beta1/flagsets"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Nobody:
-    """Takes in what a watch delivers."""
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """Not looked at."""
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """Not looked at."""
-
-    def end_listing(self, kind: str, namespace: str) -> None:
-        """Not looked at."""
 
 
 async def test_retry_after_is_obeyed_by_a_request(tmp_path: Path) -> None:
@@ -59,7 +48,8 @@ async def test_retry_after_is_obeyed_by_a_watch(tmp_path: Path) -> None:
     clock = asyncio.get_running_loop().time
     with stub_api(tmp_path, "429") as stub:
         cluster = await Cluster.connect(str(stub.kubeconfig))
-        reflector = Reflector(cluster.api, WatchScope(FLAG_SET), Nobody(), clock=clock, random=lambda: 0.0)
+        informer = Informer(Cache(), transforms_of([FLAG_SET]))
+        reflector = Reflector(cluster.api, WatchScope(FLAG_SET), informer, clock=clock, random=lambda: 0.0)
         watching = asyncio.create_task(reflector.run())
         await until(lambda: stub.count("GET", PATH, 429) == 1)
         first = clock()

@@ -17,7 +17,7 @@ from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
 from controller.pods import flag_files
 from controller.pods.flag_file import FlagFile
 from controller.pods.flag_files import FileTouches, FlagFiles, queue_of_files
-from controller.pods.marked_pods import FilePod, FilePods
+from controller.pods.marked_pods import FilePods
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed
 from controller.runtime.watches import indexes_of
@@ -27,7 +27,6 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.runtime.cache import Change
     from controller.runtime.event import Event
 
 FILE = FlagFile("shop", "checkout")
@@ -78,11 +77,7 @@ class World:
         )
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
         self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
-
-        def on_change(change: Change) -> None:
-            self.files.on_change(change)
-
-        self.objects.on_change = on_change
+        self.objects.react(self.files.on_change)
 
     def accept(self, event: Event) -> None:
         self.events.append(event)
@@ -149,7 +144,7 @@ class World:
         self.config_maps[FlagFile(meta["namespace"], meta["name"])] = body
         return deepcopy(body), ""
 
-    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+    async def touch(self, pod: Resource, annotations: Mapping[str, str]) -> None:
         assert annotations.keys() == {"flagstaff.dev/flags-changed"}
         await self.wait_answered("touch", pod.namespace)
         if self.untouchable is not None:
@@ -174,8 +169,8 @@ async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
     assert not world.due()
-    world.pods.learn("Pod", pod("a", {**REPLICAS, "controller": True}))
-    world.pods.learn("Pod", pod("b", {**REPLICAS, "controller": True}))
+    world.pods.informer.learn("Pod", pod("a", {**REPLICAS, "controller": True}))
+    world.pods.informer.learn("Pod", pod("b", {**REPLICAS, "controller": True}))
     await world.look()
     assert (world.defaults, world.owners, sorted(world.touched)) == ({"banner": "on"}, ["rs-1"], ["a", "b"])
     assert world.config_maps[FILE]["metadata"]["annotations"] == {"openfeature.dev/featureflag": "checkout"}
@@ -188,12 +183,12 @@ async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
 async def test_what_changes_no_flag_writes_nothing() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     # Its status, the pod's own change, and the look of every minute.
     key = ObjectKey("FeatureFlagConfiguration", "shop", "checkout")
     world.objects.learn(Resource(key, "ffc-uid", 1, "2", {"flagSpec": document(banner="on")}, {"flags": 1}))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     assert not world.due()
     world.time += flag_files.CHECK_SECONDS
     assert world.due()
@@ -204,7 +199,7 @@ async def test_what_changes_no_flag_writes_nothing() -> None:
 async def test_what_was_deleted_is_made_again() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.config_maps.clear()
     world.time += flag_files.CHECK_SECONDS
@@ -216,7 +211,7 @@ async def test_what_was_deleted_is_made_again() -> None:
 async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on", cart="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     bad = document(banner="off", cart="off")
     bad["flags"]["cart"] = "on"
@@ -231,7 +226,7 @@ async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
 async def test_the_flags_stay_where_the_flag_set_goes() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
     await world.look()
@@ -242,7 +237,7 @@ async def test_the_flags_stay_where_the_flag_set_goes() -> None:
 async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag_set: str) -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a", REPLICAS))
+    world.pods.informer.learn("Pod", pod("a", REPLICAS))
     await world.look()
     match flag_set:
         case "bad":
@@ -256,12 +251,12 @@ async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag
         case _:
             world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
     await world.look()
-    world.pods.learn("Pod", pod("b", {**REPLICAS, "name": "app-2", "uid": "rs-2"}))
+    world.pods.informer.learn("Pod", pod("b", {**REPLICAS, "name": "app-2", "uid": "rs-2"}))
     await world.look()
     assert (world.defaults, world.owners, world.writes) == ({"banner": "on"}, ["rs-1", "rs-2"], 2)
     # Kubernetes takes off what is gone, and the next look leaves it so.
     del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
-    world.pods.forget("Pod", "shop", "a")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     world.time += flag_files.CHECK_SECONDS
     await world.look()
     assert (world.owners, world.writes, world.reasons.count("FlagFileWritten")) == (["rs-2"], 2, 1)
@@ -269,10 +264,10 @@ async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag
 
 async def test_without_a_flag_set_no_file_is_kept_and_other_pods_are_not_annotated() -> None:
     world = World()
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
-    world.pods.learn("Pod", pod("b"))
+    world.pods.informer.learn("Pod", pod("b"))
     await world.look()
     world.time += flag_files.CHECK_SECONDS
     assert (world.writes, world.reasons, world.due()) == (0, [], False)
@@ -281,14 +276,14 @@ async def test_without_a_flag_set_no_file_is_kept_and_other_pods_are_not_annotat
 async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a", REPLICAS))
+    world.pods.informer.learn("Pod", pod("a", REPLICAS))
     await world.look()
-    world.pods.learn("Pod", pod("b"))
+    world.pods.informer.learn("Pod", pod("b"))
     await world.look()
     assert (world.owners, world.touched) == (["rs-1", "uid-b"], ["a"])
     # One that Kubernetes removed does not come back.
     del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
-    world.pods.forget("Pod", "shop", "a")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     world.time += flag_files.CHECK_SECONDS
     await world.look()
     assert world.owners == ["uid-b"]
@@ -297,9 +292,9 @@ async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
 async def test_a_file_without_readers_is_left_to_its_owners() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
-    world.pods.forget("Pod", "shop", "a")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     world.flags(2, flagSpec=document(banner="off"))
     world.time += flag_files.CHECK_SECONDS
     await world.look()
@@ -311,7 +306,7 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
     world = World()
     world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     assert (world.writes, world.reasons) == (0, ["FlagFileFailed"])
     assert "not of Flagstaff; rename it" in world.events[0].message
@@ -324,7 +319,7 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
 async def test_the_same_failure_is_reported_once() -> None:
     world = World(failing=Failed("AccessDenied", "no; kubectl create rolebinding …"))
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     for _ in range(3):
         await world.look()
         world.time += flag_files.CHECK_SECONDS
@@ -337,7 +332,7 @@ async def test_the_same_failure_is_reported_once() -> None:
 async def test_a_content_larger_than_a_config_map_is_reported() -> None:
     world = World()
     world.flags(flagSpec=document(**{"x" * flag_files.MOST_BYTES: "on"}))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message
 
@@ -347,19 +342,19 @@ async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> Non
     world = World(blocked=lambda asked, namespace: (asked, namespace) == (verb, "large"))
     for number in range(48):
         world.flags(name=f"f{number}", namespace="large", flagSpec=document(banner="on"))
-        world.pods.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
+        world.pods.informer.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
     async with world.run():
         # As many as one namespace has alone.
         await until(lambda: world.waiting == 4)
         world.flags(flagSpec=document(banner="on"))
-        world.pods.learn("Pod", pod("a"))
+        world.pods.informer.learn("Pod", pod("a"))
         await until(lambda: world.touched == ["a"])
 
 
 async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last_change() -> None:
     world = World(blocked=lambda verb, _namespace: verb == "touch")
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     async with world.run():
         await until(lambda: world.writes == 1)
         world.flags(2, flagSpec=document(banner="off"))
@@ -370,7 +365,7 @@ async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last
 async def test_kubelets_have_time_to_see_each_change_before_the_pods_are_annotated() -> None:
     world = World(delay=1.0)
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     touched = []
     for moment in (0.0, 0.75, 1.0, 1.5, 1.75):
         world.time = moment
@@ -386,7 +381,7 @@ async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_ta
     for name in ("f1", "f2"):
         world.flags(name=name, flagSpec=document(banner="on"))
         for number in range(50):
-            world.pods.learn("Pod", pod(f"{name}-{number}", files=name))
+            world.pods.informer.learn("Pod", pod(f"{name}-{number}", files=name))
     async with world.run():
         await until(lambda: len(world.touched) == 100)
     assert world.slept == pytest.approx(2.0)
@@ -395,8 +390,8 @@ async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_ta
 async def test_pods_that_may_not_be_annotated_are_reported() -> None:
     world = World(untouchable=Failed("AccessDenied", "no; kubectl create rolebinding …"))
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
-    world.pods.learn("Pod", pod("b"))
+    world.pods.informer.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("b"))
     async with world.run():
         await until(lambda: "FlagFileFailed" in world.reasons)
     assert world.reasons == ["FlagFileWritten", "FlagFileFailed"]
@@ -405,9 +400,9 @@ async def test_pods_that_may_not_be_annotated_are_reported() -> None:
 def test_a_pod_names_few_files() -> None:
     woken: list[FlagFile] = []
     pods = FilePods(woken.append)
-    pods.learn("Pod", pod("a", files=",".join(f"f{number}" for number in range(1000))))
+    pods.informer.learn("Pod", pod("a", files=",".join(f"f{number}" for number in range(1000))))
     assert len(woken) == 64
-    pods.learn("Pod", pod("a", files="f1"))
+    pods.informer.learn("Pod", pod("a", files="f1"))
     assert (
         [each.name for each in pods.readers(FlagFile("shop", "f1"))],
         pods.readers(FlagFile("shop", "f2")),
@@ -417,7 +412,7 @@ def test_a_pod_names_few_files() -> None:
 async def test_a_file_has_the_override_and_a_bad_change_beneath_it_holds_the_definition() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     key = ObjectKey("FlagOverride", "shop", "off")
     spec = {"flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
             "expiresAt": "2026-01-02T00:00:30Z"}  # fmt: skip
@@ -435,7 +430,7 @@ async def test_a_file_has_the_override_and_a_bad_change_beneath_it_holds_the_def
 async def test_a_file_is_looked_at_again_when_its_override_ends() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     spec = {"flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
             "expiresAt": "2026-01-02T00:00:30Z"}  # fmt: skip
     world.objects.learn(Resource(ObjectKey("FlagOverride", "shop", "off"), "o", 1, "1", spec))
@@ -457,7 +452,7 @@ async def test_a_file_has_the_progress_of_a_rollout_and_a_bad_change_beneath_it_
     )  # fmt: skip
     world.objects.learn(rollout)
     world.flags(flagSpec=document(banner="on"))
-    world.pods.learn("Pod", pod("a"))
+    world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     assert world.defaults == {"banner": "off"}
     assert not world.due()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.meta import ObjectKey
 from controller.pods.flag_readers import CHECK_SECONDS, NAME, FlagReaders, account_of
 from controller.pods.marked_pods import MarkedPods
 from controller.runtime.queue import KeyedQueue
@@ -86,8 +87,8 @@ class World:
 
 async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_pods() -> None:
     world = World()
-    world.pods.learn("Pod", pod("a", "till"))
-    world.pods.learn("Pod", pod("b", "till"))
+    world.pods.informer.learn("Pod", pod("a", "till"))
+    world.pods.informer.learn("Pod", pod("b", "till"))
     assert await world.look() == ["apply Role", "apply RoleBinding"]
     assert world.objects["Role"]["rules"] == [
         {
@@ -96,14 +97,14 @@ async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_po
             "verbs": ["get", "list", "watch"],
         }
     ]
-    world.pods.learn("Pod", pod("c", "default"))
+    world.pods.informer.learn("Pod", pod("c", "default"))
     assert await world.look() == ["apply RoleBinding"]
     assert world.accounts == ["default", "till"]
-    world.pods.forget("Pod", "shop", "a")
-    world.pods.forget("Pod", "shop", "c")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "c"))
     assert (await world.look(), await world.look(CHECK_SECONDS)) == ([], ["apply RoleBinding"])
     assert world.accounts == ["till"]
-    world.pods.forget("Pod", "shop", "b")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "b"))
     assert sorted(await world.look(CHECK_SECONDS)) == ["delete Role", "delete RoleBinding"]
     assert (await world.look(CHECK_SECONDS), world.objects) == ([], {})
 
@@ -111,13 +112,13 @@ async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_po
 @pytest.mark.parametrize("kind", ["Role", "RoleBinding"])
 async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: str) -> None:
     world = World()
-    world.pods.learn("Pod", pod("till-0", "till"))
+    world.pods.informer.learn("Pod", pod("till-0", "till"))
     await world.look()
-    world.pods.forget("Pod", "shop", "till-0")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "till-0"))
 
     def on_delete(what: str) -> None:
         if what == kind:
-            world.pods.learn("Pod", pod("till-0", "till"))
+            world.pods.informer.learn("Pod", pod("till-0", "till"))
 
     world.deleted = on_delete
     await world.look(CHECK_SECONDS)
@@ -126,7 +127,7 @@ async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: s
 
 async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_not_written() -> None:
     world = World()
-    world.pods.learn("Pod", pod("a", "till"))
+    world.pods.informer.learn("Pod", pod("a", "till"))
     await world.look()
     assert await world.look(CHECK_SECONDS) == []
     del world.objects["Role"]
@@ -136,15 +137,15 @@ async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_n
 
 async def test_somebody_elses_role_is_left_alone() -> None:
     world = World(objects={"Role": {"metadata": {"uid": "x"}}})
-    world.pods.learn("Pod", pod("a", "till"))
+    world.pods.informer.learn("Pod", pod("a", "till"))
     assert (await world.look(), [*world.objects]) == ([], ["Role"])
-    world.pods.forget("Pod", "shop", "a")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     assert await world.look(CHECK_SECONDS) == []
 
 
 async def test_a_refusal_is_tried_again() -> None:
     world = World(failing=True)
-    world.pods.learn("Pod", pod("a", "till"))
+    world.pods.informer.learn("Pod", pod("a", "till"))
     await world.look()
     world.failing = False
     assert await world.look(CHECK_SECONDS) == ["apply Role", "apply RoleBinding"]
@@ -152,7 +153,7 @@ async def test_a_refusal_is_tried_again() -> None:
 
 def test_nothing_is_known_before_every_namespace_was_listed() -> None:
     pods = MarkedPods(["shop", "bank"])
-    pods.end_listing("Pod", "shop")
-    assert not pods.known.is_set()
-    pods.end_listing("Pod", "bank")
-    assert pods.known.is_set()
+    pods.informer.end_listing("Pod", "shop")
+    assert not pods.has_listed
+    pods.informer.end_listing("Pod", "bank")
+    assert pods.has_listed

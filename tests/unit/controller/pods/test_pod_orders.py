@@ -27,12 +27,10 @@ OWNED = [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "
 def known_objects(*names: str, everywhere: bool = False, **ids: str) -> KnownObjects:
     """What admission knows: flag sets of the namespace shop, some with a flagSetId."""
     objects = Cache()
-    keys = {}
     for name in (*names, *ids):
         resource = Resource.of({"kind": FFC, "metadata": {"name": name, "namespace": "shop"}})
         objects.learn(resource)
-        keys[name] = resource.key
-    return KnownObjects(objects, (), everywhere, {keys[name]: text for name, text in ids.items()})
+    return KnownObjects(objects, (), everywhere, lambda key: ids.get(key.name, ""))
 
 
 def pod_with(annotations: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:

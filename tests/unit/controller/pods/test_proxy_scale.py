@@ -51,10 +51,10 @@ class World:
 async def test_it_starts_with_the_first_pod_and_ends_a_while_after_the_last() -> None:
     world = World()
     assert await world.look() == []
-    world.pods.learn("Pod", POD)
+    world.pods.informer.learn("Pod", POD)
     assert await world.look() == [2]
     assert await world.look(IDLE) == [2]
-    world.pods.forget("Pod", "shop", "a")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     assert await world.look(IDLE - 1) == [2]
     assert await world.look(1) == [2, 0]
     assert await world.look(IDLE) == [2, 0]
@@ -63,16 +63,16 @@ async def test_it_starts_with_the_first_pod_and_ends_a_while_after_the_last() ->
 async def test_a_pod_that_comes_in_time_keeps_it() -> None:
     world = World(there=2)
     assert await world.look(IDLE - 1) == []
-    world.pods.learn("Pod", POD)
+    world.pods.informer.learn("Pod", POD)
     assert world.pods.came.is_set()
     await world.look(1)
-    world.pods.forget("Pod", "shop", "a")
+    world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     assert await world.look(IDLE - 1) == []
 
 
 async def test_how_many_there_are_is_left_to_others() -> None:
     world = World(there=5)
-    world.pods.learn("Pod", POD)
+    world.pods.informer.learn("Pod", POD)
     assert await world.look() == []
 
 
@@ -94,5 +94,5 @@ async def test_subscribers_that_nobody_injected_keep_it(status: dict[str, Any], 
 
 async def test_without_a_deployment_nothing_is_done() -> None:
     world = World(there=None)
-    world.pods.learn("Pod", POD)
+    world.pods.informer.learn("Pod", POD)
     assert await world.look() == []

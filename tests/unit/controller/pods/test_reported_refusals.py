@@ -41,14 +41,14 @@ class Around:
 def test_a_refused_pod_is_alerted_under_its_flag_set() -> None:
     around = Around()
     for body in around.refuse():
-        around.controller.learn("Event", body)
+        around.controller.informer.learn("Event", body)
     assert around.alerts() == [("FlagSet/checkout", "pod web-… is refused: no port")]
 
 
 def test_a_pod_is_alerted_under_a_flag_set_that_does_not_exist() -> None:
     around = Around()
     for body in around.refuse("nobody"):
-        around.controller.learn("Event", body)
+        around.controller.informer.learn("Event", body)
     assert around.alerts() == [("FlagSet/nobody", "pod web-… is refused: no port")]
 
 
@@ -56,10 +56,10 @@ def test_events_that_anybody_may_create_make_one_alert_a_minute() -> None:
     around = Around()
     (body,) = around.refuse()
     for number in range(50):
-        around.controller.learn("Event", {**body, "message": f"forged {number}"})
+        around.controller.informer.learn("Event", {**body, "message": f"forged {number}"})
     assert [message for _, message in around.alerts()] == ["forged 0"]
     around.time += APART + 1
-    around.controller.learn("Event", {**body, "message": "forged again"})
+    around.controller.informer.learn("Event", {**body, "message": "forged again"})
     assert len(around.alerts()) == 2
 
 
@@ -69,5 +69,5 @@ def test_events_from_before_the_start_and_of_other_objects_make_none() -> None:
     old = (NOW - timedelta(minutes=5)).isoformat()
     pod = {**body["involvedObject"], "kind": "Pod"}
     for change in ({"lastTimestamp": old}, {"lastTimestamp": None}, {"involvedObject": pod}):
-        around.controller.learn("Event", {**body, **change})
+        around.controller.informer.learn("Event", {**body, **change})
     assert around.alerts() == []

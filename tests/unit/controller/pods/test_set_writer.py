@@ -21,7 +21,6 @@ from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from controller.runtime.cache import Change
     from controller.runtime.event import Event
 
 KIND = "FeatureFlagConfiguration"
@@ -62,10 +61,7 @@ class World:
             queue,
             self.workloads,
         )
-        self.cluster.objects.on_change = self.on_change
-
-    def on_change(self, change: Change) -> None:
-        self.sets.on_change(change)
+        self.cluster.objects.react(self.sets.on_change)
 
     def accept(self, event: Event) -> None:
         self.events.append(event)
@@ -79,17 +75,17 @@ class World:
         kind, name = body["kind"], body["metadata"]["name"]
         self.bodies[ObjectKey(kind, NAMESPACE, name)] = body
         if DIRECT_SET in body["metadata"]["labels"]:
-            self.workloads.learn(kind, {name: part for name, part in body.items() if name != "kind"})
+            self.workloads.informer.learn(kind, {name: part for name, part in body.items() if name != "kind"})
         else:
-            self.workloads.forget(kind, NAMESPACE, name)
+            self.workloads.informer.forget(ObjectKey(kind, NAMESPACE, name))
 
     def delete(self, kind: str = "Deployment", name: str = "checkout") -> None:
         self.bodies.pop(ObjectKey(kind, NAMESPACE, name), None)
-        self.workloads.forget(kind, NAMESPACE, name)
+        self.workloads.informer.forget(ObjectKey(kind, NAMESPACE, name))
 
     def list_all(self) -> None:
         for type_ in FLAG_CARRIERS:
-            self.workloads.end_listing(type_.kind, "")
+            self.workloads.informer.end_listing(type_.kind, "")
 
     async def settle(self, seconds: float = 0.0) -> list[str]:
         """The writes, once all that is due then was worked on."""
@@ -301,19 +297,19 @@ async def test_conflict_is_tried_again_and_not_reported() -> None:
 def test_only_changes_of_the_flags_wake() -> None:
     woken: list[ObjectKey] = []
     workloads = MarkedWorkloads(["shop", "pay"], woken.append)
-    workloads.learn("Deployment", workload(flags(banner="on"), resourceVersion="1"))
-    workloads.learn("Deployment", workload(flags(banner="on"), resourceVersion="2", generation=9))
+    workloads.informer.learn("Deployment", workload(flags(banner="on"), resourceVersion="1"))
+    workloads.informer.learn("Deployment", workload(flags(banner="on"), resourceVersion="2", generation=9))
     assert len(woken) == 1
-    workloads.learn("Deployment", workload(flags(banner="off")))
-    workloads.forget("Deployment", NAMESPACE, "checkout")
-    workloads.forget("Deployment", NAMESPACE, "checkout")
+    workloads.informer.learn("Deployment", workload(flags(banner="off")))
+    workloads.informer.forget(ObjectKey("Deployment", NAMESPACE, "checkout"))
+    workloads.informer.forget(ObjectKey("Deployment", NAMESPACE, "checkout"))
     assert len(woken) == 3
 
 
 def test_workloads_are_known_once_each_kind_was_listed_in_each_namespace() -> None:
     workloads = MarkedWorkloads(["shop", "pay"], lambda _: None)
     for type_ in FLAG_CARRIERS:
-        assert not workloads.known.is_set()
-        workloads.end_listing(type_.kind, "shop")
-        workloads.end_listing(type_.kind, "pay")
-    assert workloads.known.is_set()
+        assert not workloads.has_listed
+        workloads.informer.end_listing(type_.kind, "shop")
+        workloads.informer.end_listing(type_.kind, "pay")
+    assert workloads.has_listed

@@ -17,15 +17,15 @@ def test_it_is_synced_once_every_kind_of_every_namespace_was_listed() -> None:
     watched = WatchedObjects(("shop", "till"))
     for type_ in WATCHED:
         assert not watched.synced
-        watched.end_listing(type_.kind, "shop")
-        watched.end_listing(type_.kind, "till")
+        watched.informer.end_listing(type_.kind, "shop")
+        watched.informer.end_listing(type_.kind, "till")
     assert watched.synced
 
 
 def test_flags_are_left_out_and_specs_of_settings_are_kept() -> None:
     watched = WatchedObjects(("",))
     for kind in ("FeatureFlagConfiguration", "FeatureFlagSource"):
-        watched.learn(kind, body(kind))
+        watched.informer.learn(kind, body(kind))
     flags = watched.objects.get(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
     source = watched.objects.get(ObjectKey("FeatureFlagSource", "shop", "checkout"))
     assert flags is not None
@@ -36,7 +36,7 @@ def test_flags_are_left_out_and_specs_of_settings_are_kept() -> None:
 
 def test_a_deleted_object_is_forgotten_and_a_malformed_one_ignored() -> None:
     watched = WatchedObjects(("",))
-    watched.learn("FlagSet", body("FlagSet"))
-    watched.learn("FlagSet", {"spec": {}})
-    watched.forget("FlagSet", "shop", "checkout")
+    watched.informer.learn("FlagSet", body("FlagSet"))
+    watched.informer.learn("FlagSet", {"spec": {}})
+    watched.informer.forget(ObjectKey("FlagSet", "shop", "checkout"))
     assert len(watched.objects) == 0

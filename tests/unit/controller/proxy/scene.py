@@ -16,20 +16,18 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import flagoverride, flagrollout
 from controller.api import flagshard as shard
 from controller.api.featureflagconfiguration import FLAG_KIND, KIND
-from controller.delivery.claims import KINDS
+from controller.api.meta import ObjectKey
 from controller.proxy.access import AccessReviews
-from controller.proxy.deleted_pods import PodUids
-from controller.proxy.orders import OrderObjects
 from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
 from controller.proxy.users import User
-from controller.proxy.watch import PROGRESS, CatalogSink
+from controller.proxy.watch import DELIVERING, PodUids
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 SYNC = SERVICE + "SyncFlags"
 FETCH = SERVICE + "FetchAllFlags"
@@ -87,12 +85,7 @@ class Scene:
     """One proxy."""
 
     def __init__(
-        self,
-        auth: str = "off",
-        *,
-        synced: bool = True,
-        order_scopes: Iterable[tuple[str, str]] = (),
-        **options: Any,
+        self, auth: str = "off", *, synced: bool = True, order_kinds: Collection[str] = (), **options: Any
     ) -> None:
         loop = asyncio.get_running_loop()
         self.reviews = FakeReviews()
@@ -105,17 +98,17 @@ class Scene:
             self.access,
             ReceiptPorts(self.pods, lambda: self.now),
             loop,
-            OrderObjects(order_scopes),
+            order_kinds=order_kinds,
         )
-        self.sink = CatalogSink(self.proxy.deliveries)
+        self.informer = self.proxy.informer
         self.routes = self.proxy.routes()
         self._hosts = itertools.count(1)
         if synced:
             self.sync()
 
     def sync(self) -> None:
-        for kind in (*KINDS, *PROGRESS):
-            self.sink.end_listing(kind, "")
+        for kind in DELIVERING:
+            self.informer.end_listing(kind, "")
 
     def learn(self, place: str, document: Any, kind: str = KIND, **meta: Any) -> None:
         """An object's new content; `spec=` says it otherwise than by flagSpec."""
@@ -128,7 +121,7 @@ class Scene:
             "spec": document if "shards" in document or "digest" in document else {"flagSpec": document},
             "status": status,
         }  # fmt: skip
-        self.sink.learn(kind, json.loads(json.dumps(body)))
+        self.informer.learn(kind, json.loads(json.dumps(body)))
 
     def override(self, name: str, flag_set: str, **spec: Any) -> None:
         """A FlagOverride `NAMESPACE/NAME` of a flag set's `hello`, by default until one second from now."""
@@ -136,7 +129,7 @@ class Scene:
         number, status = next(_numbers), spec.pop("status", None)
         expires = datetime.fromtimestamp(self.now + 1, UTC).isoformat()
         wanted = {"flagSetRef": {"name": flag_set}, "flag": "hello", "reason": "INC-1", "expiresAt": expires}
-        self.sink.learn(flagoverride.KIND, {
+        self.informer.learn(flagoverride.KIND, {
             "apiVersion": "flagstaff.dev/v1beta1",
             "metadata": {"namespace": namespace, "name": name, "uid": f"o-{name}", "generation": number,
                          "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -148,7 +141,7 @@ class Scene:
         """A FlagRollout `NAMESPACE/NAME` of all flags of a flag set, with this status."""
         namespace, _, name = name.partition("/")
         number = str(next(_numbers))
-        self.sink.learn(flagrollout.KIND, {
+        self.informer.learn(flagrollout.KIND, {
             "apiVersion": "flagstaff.dev/v1beta1",
             "metadata": {"namespace": namespace, "name": name, "uid": f"r-{name}", "generation": 1,
                          "resourceVersion": number, "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -161,7 +154,7 @@ class Scene:
         self.learn(f"{namespace}/{name}", {"digest": name, "flagSpec": document}, shard.KIND)
 
     def forget(self, place: str, kind: str = KIND) -> None:
-        self.sink.forget(kind, *place.split("/"))
+        self.informer.forget(ObjectKey(kind, *place.split("/")))
 
     def open(
         self, selector: str, token: str = "", *, path: str = SYNC, host: str = "", writable: bool = True

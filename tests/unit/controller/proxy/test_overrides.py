@@ -120,12 +120,12 @@ async def test_nothing_is_sent_before_the_overrides_are_known() -> None:
     scene.learn("shop/checkout", flags())
     stream = scene.open("shop/checkout")
     for kind in KINDS:
-        scene.sink.end_listing(kind, "")
+        scene.informer.end_listing(kind, "")
     await scene.rest()
     assert not stream.sent
     scene.override("shop/off", "checkout", variant="off")
     for kind in PROGRESS:
-        scene.sink.end_listing(kind, "")
+        scene.informer.end_listing(kind, "")
     await scene.rest()
     assert overrides(stream) == ["off"]
     scene.proxy.close()

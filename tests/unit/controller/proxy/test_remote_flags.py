@@ -31,7 +31,7 @@ def learn(scene: Scene, *shards: str, strategy: str = "merge", version: int = 1,
         "spec": {"flagSpec": flags("own"), "remoteFlagProvider": {"type": "http", "strategy": strategy}},
         "status": {"providers": [{"name": "there", "version": "v1", "shards": fetched, **entry}]},
     }
-    scene.sink.learn(KIND, body)
+    scene.informer.learn(KIND, body)
 
 
 def metadata(stream: FakeStream) -> dict[str, Any]:

@@ -241,11 +241,11 @@ async def test_nothing_is_sent_before_the_rollouts_are_known() -> None:
     scene.learn("shop/checkout", NEW)
     stream = scene.open("shop/checkout")
     for kind in {*KINDS, *PROGRESS} - {flagrollout.KIND}:
-        scene.sink.end_listing(kind, "")
+        scene.informer.end_listing(kind, "")
     await scene.rest()
     assert not stream.sent
     scene.rollout("shop/r", "checkout", **HELD)
-    scene.sink.end_listing(flagrollout.KIND, "")
+    scene.informer.end_listing(flagrollout.KIND, "")
     await scene.rest()
     assert sent_answers(stream) == [{"off"}]
     scene.proxy.close()

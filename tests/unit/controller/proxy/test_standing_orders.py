@@ -10,6 +10,7 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api.kinds import FLAG_GRANT, NAMESPACE
+from controller.api.meta import ObjectKey
 from controller.delivery.object_bounds import ORDERS
 from controller.delivery.standing_orders import DIRECT_SET, ORDER, ORDER_NAMESPACE, RECORD
 from evaluator.flags import saved
@@ -59,7 +60,7 @@ async def test_with_enforce_the_streams_of_a_pod_end_at_once_when_its_order_is_g
     orders.pod("pod-web", WEB, "shop/more")
     assert stream.ended is None
     if change == "deleted":
-        scene.proxy.orders.forget("Pod", "shop", "pod-web")
+        scene.informer.forget(ObjectKey("Pod", "shop", "pod-web"))
     else:
         orders.pod("pod-web", "shop/more")
     assert stream.ended == (Code.PERMISSION_DENIED, "this Pod is not one of the ordered pods any more")
@@ -92,7 +93,7 @@ class Orders:
     """The objects with orders, in a scene."""
 
     def __init__(self, scene: Scene) -> None:
-        self.objects = scene.proxy.orders
+        self.objects = scene.informer
 
     def namespace(self, name: str = "shop", **labels: str) -> None:
         self.learn("Namespace", "", name, labels=labels)
@@ -228,7 +229,7 @@ async def test_after_a_withdrawn_grant_nothing_new_is_sent_and_new_pods_get_noth
     orders.workload(order="kill", namespace="platform")
     orders.grant()
     stream = scene.open(WEB)
-    scene.proxy.orders.forget(FLAG_GRANT.kind, "platform", "pods")
+    scene.informer.forget(ObjectKey(FLAG_GRANT.kind, "platform", "pods"))
     scene.learn("platform/kill", of("hello", "2"))
     later = scene.open(WEB)
     await scene.rest()
@@ -243,7 +244,7 @@ async def test_a_withdrawn_grant_freezes_that_set_and_nothing_else(scene: Scene,
     orders.grant()
     stream = scene.open(WEB)
     await scene.rest()
-    scene.proxy.orders.forget(FLAG_GRANT.kind, "platform", "pods")
+    scene.informer.forget(ObjectKey(FLAG_GRANT.kind, "platform", "pods"))
     scene.learn("platform/plat", of("hello", "2"))
     scene.learn("shop/base", of("kill", "2"))
     await scene.rest()
@@ -411,7 +412,7 @@ async def test_a_withdrawn_order_ends_streams_that_follow_nothing_else(scene: Sc
     scene.learn("shop/base", of("hello", "1"))
     orders.namespace(**{ORDER: "base"})
     stream, waiting = scene.open(WEB), scene.open("flagstaff.dev/orders=other")
-    scene.proxy.orders.forget("Namespace", "", "shop")
+    scene.informer.forget(ObjectKey("Namespace", "", "shop"))
     await scene.rest()
     assert stream.ended is not None
     assert stream.ended[0] is Code.NOT_FOUND
@@ -419,14 +420,14 @@ async def test_a_withdrawn_order_ends_streams_that_follow_nothing_else(scene: Sc
 
 
 async def test_nothing_is_sent_before_all_objects_with_orders_are_listed() -> None:
-    scene = Scene(order_scopes=[("Namespace", ""), ("Deployment", "")])
+    scene = Scene(order_kinds=("Namespace", "Deployment"))
     scene.learn("shop/base", of("hello", "1"))
     Orders(scene).namespace(**{ORDER: "base"})
     stream, fetched = scene.open(WEB), scene.open(WEB, path=FETCH)
-    scene.proxy.orders.end_listing("Namespace", "")
+    scene.informer.end_listing("Namespace", "")
     await scene.rest()
     assert (stream.sent, fetched.ended and fetched.ended[0]) == ([], Code.UNAVAILABLE)
-    scene.proxy.orders.end_listing("Deployment", "")
+    scene.informer.end_listing("Deployment", "")
     await scene.rest()
     assert sent_values(stream) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
 

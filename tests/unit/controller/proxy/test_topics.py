@@ -273,7 +273,7 @@ async def test_the_digest_that_is_served_is_sent_with_the_flags() -> None:
 
 async def test_a_malformed_object_affects_no_other_stream(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
-    scene.sink.learn("FeatureFlagConfiguration", {"metadata": None})
+    scene.informer.learn("FeatureFlagConfiguration", {"metadata": None})
     scene.learn("shop/web", flags("1"))
     assert sent_values(scene.open("shop/web", path=SYNC)) == ["1"]
     assert "malformed" in caplog.text

@@ -60,7 +60,8 @@ def test_objects_are_found_by_kind_and_namespace() -> None:
 
 def test_every_change_is_reported_once_it_can_be_read() -> None:
     changes: list[tuple[Change, Resource | None]] = []
-    cache = Cache(on_change=lambda change: changes.append((change, cache.get(KEY))))
+    cache = Cache()
+    cache.react(lambda change: changes.append((change, cache.get(KEY))))
     first, second = thing(1), thing(2)
     for each in (first, second, first):
         cache.learn(each)

@@ -33,14 +33,12 @@ class Woken:
 
 def dispatcher_of(cache: Cache, loop: Woken) -> Dispatcher:
     claims, loops = ClaimIndex(), cast("dict[str, Loop]", {FLAGS.kind: loop})
-    made = Dispatcher(
+    return Dispatcher(
         cache,
         (Reconciles(FEATURE_FLAG),),
         loops,
         (lambda change: claims.follow(change.before, change.after).rivals,),
     )
-    cache.on_change = made.on_change
-    return made
 
 
 def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_its_name() -> None:

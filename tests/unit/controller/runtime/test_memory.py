@@ -27,7 +27,9 @@ def changes() -> list[Change]:
 
 @pytest.fixture
 def cluster(changes: list[Change]) -> MemoryCluster:
-    return MemoryCluster(Cache(on_change=changes.append))
+    objects = Cache()
+    objects.react(changes.append)
+    return MemoryCluster(objects)
 
 
 def there(cluster: MemoryCluster) -> Resource:

@@ -37,7 +37,7 @@ class Beside:
         self._now = datetime(2026, 1, 2, tzinfo=UTC)
         self._cluster = RecordingCluster([FLAG_SOURCES], "apps")
         self.objects = self._cluster.objects
-        self.objects.on_change = self._on_change
+        self.objects.react(self._on_change)
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.git = GitFactory(self._secret, root / "mirrors", allow_local=True, hosts=hosts, limits=limits)
         self.reconciler = SourceReconciler(

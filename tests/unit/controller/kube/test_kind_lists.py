@@ -9,11 +9,13 @@ import pytest
 
 from controller.api.kinds import FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, Resource
+from controller.kube.kopf_watches import KindLists
 from controller.runtime.cache import Cache
+from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.setbacks import Failed
-from controller.runtime.watch_health import CacheFiller
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
+TYPES = (FLAG_SET, SECRET)
 
 
 @dataclass
@@ -45,11 +47,12 @@ class Around:
     cache: Cache = field(default_factory=Cache)
 
     def __post_init__(self) -> None:
-        self.collector = CacheFiller(self.cache, self.cluster, (FLAG_SET, SECRET), (), again=0.001)
+        self.informer = Informer(self.cache, transforms_of(TYPES), shared=True)
+        self.lists = KindLists(self.informer, self.cluster, TYPES, (), again=0.001)
 
     async def compare(self) -> None:
-        self.collector.on_relist()
-        await self.collector.compare()
+        self.lists.on_relist()
+        await self.lists.compare()
 
 
 @pytest.fixture
@@ -70,8 +73,8 @@ async def test_everything_is_listed_once_however_long_that_takes(
         Failed("ApiServerUnavailable", "no"),
         KeyError(),
     ]
-    await around.collector.fill()
-    assert around.collector.synced
+    await around.lists.fill()
+    assert around.informer.has_listed([type_.kind for type_ in TYPES], ("",))
     assert around.cache.get(KEY) is not None
     assert around.cluster.asked[-2:] == ["flagstaff.dev/v1beta1/flagsets", "metadata of secrets"]
     assert caplog.text.count("cannot be listed yet: no") == 1
