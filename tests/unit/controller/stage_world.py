@@ -8,22 +8,38 @@ from typing import TYPE_CHECKING, Any, Self
 
 from controller.api.flagset import LABEL
 from controller.api.meta import ObjectKey, Resource
-from controller.api.status import READY
 from controller.runtime.cache import Cache, MemoryCluster, manifest_of
 from controller.runtime.loop import reconcile_as_wanted
 from controller.runtime.result import Result, Settled, settle
 from controller.runtime.setbacks import Passing, Setback
 from controller.runtime.watches import indexes_of
-from tests.statuses import find
+from tests.statuses import read_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from controller.runtime.event import Event
     from controller.runtime.loop import Reconciler
     from controller.runtime.watches import Reconciles
 
 NAMESPACE = "shop"
+
+
+def thing(kind: str, name: str, spec: Any = None, *, namespace: str = NAMESPACE, **more: Any) -> Resource:
+    """An object of any kind in its first version."""
+    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
+    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
+
+
+class Sink:
+    """Keeps Events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def accept(self, event: Event) -> None:
+        self.events.append(event)
 
 
 class RecordingCluster(MemoryCluster):
@@ -145,9 +161,7 @@ class Turn:
     @property
     def ready(self) -> tuple[str, str, str]:
         """(status, reason, message)."""
-        found = find(self.status, READY)
-        assert found is not None
-        return found["status"], found["reason"], found["message"]
+        return ready(self.settled)
 
     @property
     def reason(self) -> str:
@@ -161,6 +175,11 @@ class Turn:
     def said(self) -> list[str]:
         """`Reason: message` of each Event."""
         return [f"{event.reason}: {event.message}" for event in self.settled.events]
+
+
+def ready(settled: Settled) -> tuple[str, str, str]:
+    """(status, reason, message)."""
+    return read_condition(settled.status)
 
 
 async def take_turn(reconciler: Reconciler, resource: Resource, now: datetime) -> Turn:

@@ -11,13 +11,9 @@ from controller.api.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, Objec
 from controller.app.reconcilers import STAGES
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
+from tests.unit.controller.stage_world import thing
 
 SET: Final = "flagstaff.dev/flagset"
-
-
-def thing(kind: str, name: str, spec: Any = None, *, namespace: str = "shop", **more: Any) -> Resource:
-    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
-    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
 
 
 def flag_set(

@@ -25,7 +25,7 @@ from controller.runtime.setbacks import Stalled
 from controller.runtime.watches import keys_to_wake
 from evaluator.flags.canonical import digest
 from evaluator.flags.merge import parse
-from tests.statuses import find
+from tests.statuses import find, read_condition
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 from tests.unit.controller.stage_world import take_turn, written_by
 
@@ -79,9 +79,7 @@ class World:
 
     @property
     def propagated(self) -> tuple[str, str]:
-        known = find(self.status, "Propagated")
-        assert known is not None
-        return known["status"], known["reason"]
+        return read_condition(self.status, "Propagated")[:2]
 
 
 @pytest.fixture

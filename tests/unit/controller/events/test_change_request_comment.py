@@ -19,7 +19,8 @@ from controller.events.flag_set_progress import CHANGE_REQUEST, CHANGE_REQUESTS,
 from controller.events.git_servers import CommentThread
 from controller.events.notice import Notice, ProviderTarget
 from tests.unit.controller.events.schemas import EDITS, SCHEMAS
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message, status, thing
+from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message, status
+from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from tests.unit.controller.events.things import (
     http_sender,
     message,
     status,
-    thing,
 )
+from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from controller.runtime.cache import Cache
 from controller.runtime.event import Occurrence, event_of
 from evaluator.host.backoff import Backoff
 from tests.unit.controller.events.schemas import SCHEMAS
-from tests.unit.controller.events.things import NOW, event, failure_event, http_sender, message, status, thing
+from tests.unit.controller.events.things import NOW, event, failure_event, http_sender, message, status
+from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from controller.runtime.http_client import Route
 from controller.runtime.secret_texts import Binding, SecretContent, Tls
 from controller.runtime.setbacks import Stalled, Waiting
 from tests.git_http import http_proxy
-from tests.unit.controller.events.things import CHAT, NOW, Desk, http_sender, thing
+from tests.unit.controller.events.things import CHAT, NOW, Desk, http_sender
+from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:

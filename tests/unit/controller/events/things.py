@@ -17,6 +17,7 @@ from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
 from controller.runtime.watches import indexes_of
+from tests.unit.controller.stage_world import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CHAT: Final = ObjectKey("FlagProvider", "shop", "chat")
-
-
-def thing(kind: str, name: str, spec: Any = None, **more: Any) -> Resource:
-    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
-    return Resource(ObjectKey(kind, "shop", name), spec=spec or {}, **given)
 
 
 def alert(name: str = "all", kind: str = "FlagSet", about: str = "*", **spec: Any) -> Resource:

@@ -12,15 +12,10 @@ from controller.pods.flagd_objects import ExposureRules
 from controller.runtime.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.world import INGRESS, OPTIONS, ROUTES, World, source
+from tests.unit.controller.stage_world import ready
 
 if TYPE_CHECKING:
     from controller.runtime.result import Settled
-
-
-def ready(settled: Settled) -> tuple[str, str, str]:
-    found = find(settled.status, "Ready")
-    assert found is not None
-    return found["status"], found["reason"], found["message"]
 
 
 def events_of(settled: Settled) -> list[tuple[str, str]]:

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from controller.pods import installation
-from tests.unit.controller.pods.pods import OPTIONS, Objects, changes_of, env, inject_pod, pod, refusal_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from tests.unit.controller.pods.pods import (
+    OPTIONS,
+    Granted,
+    Objects,
+    changes_of,
+    env,
+    inject_pod,
+    pod,
+    refusal_of,
+)
 
 SOURCES = [{"source": "https://theirs", "provider": "http"}]
 COMPAT = replace(OPTIONS, compat=True)
-
-
-class Granted(Objects):
-    """A FlagGrant lets pods refer to all of them, in whatever namespace."""
-
-    def refer(
-        self, reader: str, kinds: Sequence[str], namespace: str, name: str
-    ) -> tuple[tuple[str, ...], str]:
-        del reader, namespace, name
-        return tuple(kinds), ""
-
-    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-        del kind, namespace
-        return self._sources[name]
 
 
 def pod_naming(annotation: str, *named: str) -> dict[str, Any]:

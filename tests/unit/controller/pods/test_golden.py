@@ -18,7 +18,7 @@ import yaml
 from controller.pods import installation
 from controller.pods.installation import FlagSetFound, Options, PodRefused
 from controller.pods.pod_injection import inject
-from tests.unit.controller.pods.pods import Objects, pod
+from tests.unit.controller.pods.pods import Granted, pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,14 +27,8 @@ FOLDER = Path(__file__).parent / "golden" / "operator"
 OPTIONS = Options(image="ghcr.io/open-feature/flagd:v0.15.4", proxy_address="proxy:8015", compat=True)
 
 
-class Known(Objects):
+class Known(Granted):
     """All may refer to all, and flag sets are there."""
-
-    def refer(
-        self, reader: str, kinds: Sequence[str], namespace: str, name: str
-    ) -> tuple[tuple[str, ...], str]:
-        del reader, namespace, name
-        return tuple(kinds), ""
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = ()) -> FlagSetFound:
         del namespace, kinds

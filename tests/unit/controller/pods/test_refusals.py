@@ -10,6 +10,7 @@ import pytest
 from controller.api.meta import ObjectKey
 from controller.kube.event_sink import manifest
 from controller.pods.refusals import MOST, MOST_OF_ONE, Refusals, refusal
+from tests.unit.controller.stage_world import Sink
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event
@@ -69,14 +70,6 @@ def test_an_owner_that_tries_again_gets_one_event_an_hour() -> None:
         event_of(OWNER, now=NOW + timedelta(hours=1)).key,
     }
     assert len(keys) == 3
-
-
-class Sink:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def accept(self, event: Event) -> None:
-        self.events.append(event)
 
 
 def test_an_owner_that_tries_again_uses_up_nothing() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from controller.kube.event_sink import manifest
 from controller.pods import installation
 from controller.pods.refusals import APART, FlagSetRefusals, ReportedRefusals
-from tests.unit.controller.events.things import NOW, Desk, alert, thing
+from tests.unit.controller.events.things import NOW, Desk, alert
+from tests.unit.controller.stage_world import thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

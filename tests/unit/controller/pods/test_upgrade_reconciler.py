@@ -14,7 +14,7 @@ from controller.pods.upgrade_reconciler import EvaluatorUpgradeReconciler
 from controller.runtime.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.pods import OPTIONS, Objects
-from tests.unit.controller.stage_world import take_turn
+from tests.unit.controller.stage_world import ready, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -138,12 +138,6 @@ class World:
         meta["generation"] += 1
         meta["resourceVersion"] = str(int(version) + 1)
         self.restarted.append(key.name)
-
-
-def ready(settled: Settled) -> tuple[str, str, str]:
-    found = find(settled.status, "Ready")
-    assert found is not None
-    return found["status"], found["reason"], found["message"]
 
 
 def skew(settled: Settled) -> tuple[int, int, int]:

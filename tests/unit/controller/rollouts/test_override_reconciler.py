@@ -22,6 +22,7 @@ from controller.runtime.result import settle
 from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import MOST_LAYERS
 from evaluator.resolving.resolve import compile_flag_set, resolve
+from tests.statuses import read_condition
 from tests.unit.controller.stage_world import RecordingCluster, written_by
 
 if TYPE_CHECKING:
@@ -96,12 +97,11 @@ class World:
 
 
 def message(settled: Settled) -> str:
-    return str(next(one["message"] for one in settled.status["conditions"] if one["type"] == "Ready"))
+    return read_condition(settled.status)[2]
 
 
 def ready(settled: Settled) -> tuple[str, str]:
-    condition = next(one for one in settled.status["conditions"] if one["type"] == "Ready")
-    return condition["status"], condition["reason"]
+    return read_condition(settled.status)[:2]
 
 
 async def test_an_override_in_force_says_what_it_hides_and_waits_for_its_end() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.statuses import find
+from tests.statuses import find, read_condition
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, KilledError, definition
 
 OLD, NEW = {"pay": definition("off")}, {"pay": definition("new")}
@@ -29,9 +29,7 @@ async def under_way(**spec: Any) -> ClusterWorld:
 
 
 def ready(world: ClusterWorld, name: str = "pay") -> tuple[str, str, str]:
-    condition = find(world.cluster.the("FlagRollout", name).status, "Ready")
-    assert condition is not None
-    return condition["status"], condition["reason"], condition["message"]
+    return read_condition(world.cluster.the("FlagRollout", name).status)
 
 
 async def test_a_new_rollout_keeps_what_is_served_as_promoted() -> None:

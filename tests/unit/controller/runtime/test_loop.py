@@ -23,7 +23,7 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from evaluator.host.backoff import Backoff
 from evaluator.host.logs import JsonLines
-from tests.statuses import find
+from tests.statuses import find, read_condition
 from tests.waiting import run_beside as beside
 from tests.waiting import until
 
@@ -158,9 +158,7 @@ async def run_loop(around: Around) -> AsyncIterator[Around]:
 
 
 def ready(status: Mapping[str, Any]) -> tuple[str, str]:
-    found = find(status, "Ready")
-    assert found is not None
-    return found["status"], found["reason"]
+    return read_condition(status)[:2]
 
 
 async def test_an_object_is_reconciled_and_its_status_written_once() -> None:

@@ -33,6 +33,13 @@ def store(tmp_path: Path) -> Iterator[S3]:
 
 
 @pytest.fixture
+def into(tmp_path: Path) -> Path:
+    folder = tmp_path / "into"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repository")
 

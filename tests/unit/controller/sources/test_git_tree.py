@@ -24,13 +24,6 @@ def bare(tmp_path: Path) -> pygit2.Repository:
     return pygit2.init_repository(str(tmp_path / "bare"), bare=True)
 
 
-@pytest.fixture
-def into(tmp_path: Path) -> Path:
-    folder = tmp_path / "into"
-    folder.mkdir()
-    return folder
-
-
 def write(
     path: Path, oid: str, into: Path, limits: TreeLimits | None = None, paths: Iterable[str] = ()
 ) -> Fetched:

@@ -25,13 +25,6 @@ def repository(tmp_path: Path) -> Repository:
     return repository
 
 
-@pytest.fixture
-def into(tmp_path: Path) -> Path:
-    folder = tmp_path / "into"
-    folder.mkdir()
-    return folder
-
-
 def source(repository: Repository, location: str | None = None, **more: str) -> LocalGitBackend:
     root = repository.path.parent / "mirrors"
     return open_source(location or str(repository.path), mirror_root=root, **more)  # type: ignore[arg-type] # words only
