@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import re
 import sys
 from collections import Counter
@@ -239,6 +240,10 @@ def _documents(content: bytes, file: str) -> Iterator[ObjectManifest]:
         loader.dispose()
 
 
+_MOST_STORED: Final = 3 << 19
+"""Bytes of a request to etcd, by default 1.5 MiB."""
+_MOST_ANNOTATED: Final = 256 << 10
+"""Bytes of all annotations of an object."""
 _LOOK_ALIKE: Final = 0.75
 """How near to one of ours a group is that means it."""
 
@@ -278,9 +283,41 @@ def judge(manifests: Iterable[ObjectManifest]) -> ManifestVerdict:
         if not problems:
             kind, repeated = KINDS[manifest.body["kind"]], repeated_keys(manifest.node)
             problems = [*object_problems(kind, manifest.body, repeated)]
+            problems += _size_problems(manifest.body)
         verdict.valid += all(problem.severity is not Severity.ERROR for problem in problems)
         verdict.problems += (_place(manifest, problem) for problem in problems)
     return verdict
+
+
+def _size_problems(body: Mapping[str, Any]) -> Iterator[SchemaProblem]:
+    """Yield whether etcd takes the object, and what a FlagSet does with the same flags."""
+    size = len(json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode())
+    if size > _MOST_STORED:
+        message = f"the object has {size} bytes, more than the {_MOST_STORED} that etcd takes by default"
+        yield SchemaProblem((), f"{message}; {_what_a_flag_set_does(body)}", "too-large")
+    elif size > _MOST_ANNOTATED:
+        message = (
+            f"the object has {size} bytes, and kubectl apply keeps a copy of at most {_MOST_ANNOTATED} in an "
+            "annotation; apply it with --server-side"
+        )
+        yield SchemaProblem((), message, "too-large", severity=Severity.NOTE)
+
+
+def _what_a_flag_set_does(body: Mapping[str, Any]) -> str:
+    spec = body.get("spec")
+    document = spec.get("flagSpec") if isinstance(spec, dict) else None
+    if not isinstance(document, dict) or not isinstance(document.get("flags"), dict):
+        return "make it smaller"
+    # Imported here: it takes long, and few objects are so large.
+    from controller.delivery.delivered import TooLargeError, parts
+
+    try:
+        count = sum(1 for _ in parts(document))
+    except TooLargeError as error:
+        return f"a FlagSet refuses these flags, too: {error}"
+    return (
+        f"keep these flags in files, which a FlagSet writes into {count} FlagShards, or make several objects"
+    )
 
 
 def _place(manifest: ObjectManifest, problem: SchemaProblem) -> Problem:

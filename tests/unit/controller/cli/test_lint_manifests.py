@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -373,3 +374,38 @@ def test_lint_of_more_flags_takes_no_more_than_their_share(state: str, tmp_path:
         return work(lambda: judge(read_manifests([str(file)])))
 
     assert count_work(480) <= 8 * count_work(60)
+
+
+def flags_manifest(count: int, size: int = 100) -> str:
+    flag = {"state": "ENABLED", "variants": {"on": "x" * size}, "defaultVariant": "on"}
+    spec = {"flagSpec": {"flags": {f"flag-{at}": flag for at in range(count)}}}
+    metadata = {"name": "large"}
+    return json.dumps(
+        {
+            "apiVersion": "core.openfeature.dev/v1beta1",
+            "kind": "FeatureFlag",
+            "metadata": metadata,
+            "spec": spec,
+        }
+    )
+
+
+def test_an_object_that_etcd_does_not_take_is_an_error_that_says_what_a_flagset_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, summary = lint(flags_manifest(4_000, 400), tmp_path, capsys)
+    assert "bytes, more than the 1572864 that etcd takes by default; keep these flags in files" in first
+    assert re.search(r"which a FlagSet writes into \d+ FlagShards, or make several objects$", first)
+    assert summary == "0 valid manifests, 1 error"
+    first, _ = lint(flags_manifest(1, 1_600_000), tmp_path, capsys)
+    assert "a FlagSet refuses these flags, too: the flag flag-0 takes 16" in first
+
+
+def test_an_object_of_which_kubectl_keeps_no_copy_has_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, summary = lint(flags_manifest(1_000, 300), tmp_path, capsys)
+    assert "note: " in first
+    assert first.endswith("in an annotation; apply it with --server-side")
+    assert summary == "1 valid manifest, 1 note"
+    assert lint(flags_manifest(10), tmp_path, capsys) == ["1 valid manifest"]
