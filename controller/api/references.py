@@ -28,7 +28,8 @@ def require_name(kind: str, name: str) -> None:
     as `refs/heads/x`.
     """
     if not name or _BAD_NAME.search(name):
-        raise InvalidTextError(f"{name!r} is not a valid {kind} name in Git", REASON)
+        noun = "reference" if kind == "name" else kind
+        raise InvalidTextError(f"{name!r} is not a valid {noun} name in Git", REASON)
     if kind == "name" and not name.startswith("refs/"):
         raise InvalidTextError(f"{name!r} is not a full reference name; it must start with refs/", REASON)
 

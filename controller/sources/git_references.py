@@ -89,7 +89,9 @@ class Reference:
             raise InvalidTextError(message, REASON)
         if kind in {"branch", "tag"}:
             value = short_name(kind, value)
-        return cls(**{kind: value.lower() if kind == "commit" else value})
+        if kind == "commit" and COMMIT.fullmatch(value.lower()):
+            value = value.lower()
+        return cls(**{kind: value})
 
     def __str__(self) -> str:
         for kind in ("commit", "name", "tag", "semver", "branch"):

@@ -229,7 +229,8 @@ class _Walk:
     def _bucket(self, bucket: Json, path: Path) -> int:
         """Check one `[variant, weight]`; return the weight, 0 where it is a rule or wrong."""
         if not isinstance(bucket, list) or not 1 <= len(bucket) <= 2:
-            message = f'a bucket is ["variant", weight], not {shorten(bucket)}'
+            found = f"one of {len(bucket)} parts" if isinstance(bucket, list) else shorten(bucket)
+            message = f'a bucket is ["variant", weight], not {found}'
             self._report(path, "bad-bucket", message)
             self._pending.append((bucket, path))
             return 0

@@ -351,3 +351,8 @@ def test_no_json_value_makes_the_check_fail(rule: Any) -> None:
         for step in problem.path:
             value = value[step]
         assert problem.message
+
+
+def test_a_bucket_of_four_parts_is_told_so() -> None:
+    (problem,) = check({"fractional": [["control", 50, "treatment", 50]]})
+    assert problem.message == 'a bucket is ["variant", weight], not one of 4 parts'
