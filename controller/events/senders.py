@@ -33,7 +33,8 @@ from controller.api.addresses import MAIL
 from controller.runtime.http_client import HttpClient, RequestError, Route, context_of, read_all, read_start
 from controller.runtime.limits import Places
 from controller.runtime.setbacks import Setback
-from evaluator.host.times import parse_http_date, read_time
+from evaluator.host.backoff import retry_after
+from evaluator.host.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,21 +100,11 @@ class HttpSender:
                     content = await read_start(answer, _MOST_ANSWER)
                 start = content[:_MOST_ANSWER].decode(errors="replace")
                 words = next((f": {words}" for words in _KNOWN_WORDS if words in start), "")
-                pause = _pause(answer.headers.get("Retry-After", ""), self.now())
+                asked = answer.headers.get("Retry-After", "")
+                pause = retry_after(asked, self.now().timestamp(), MOST_RETRY_AFTER)
                 return PostResult(answer.status, f"status {answer.status}{words}", pause, content)
         except (RequestError, Setback) as error:
             return PostResult(0, error.message)
-
-
-def _pause(header: str, now: datetime) -> float:
-    """Return the bounded seconds of `Retry-After`, a number or a date; 0 without one."""
-    text = header.strip()[:64]
-    if text.isascii() and text.isdigit():
-        return min(MOST_RETRY_AFTER, float(text))
-    moment = parse_http_date(text)
-    if moment is None:
-        return 0.0
-    return max(0.0, min(MOST_RETRY_AFTER, (moment - now).total_seconds()))
 
 
 AT_ONCE: Final = 64

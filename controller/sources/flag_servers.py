@@ -23,11 +23,11 @@ from controller.runtime.http_client import Cause, HttpClient, RequestError, Rout
 from controller.runtime.plain_text import one_line
 from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Failed, Stalled
-from evaluator.flags.document import Syntax, format_of
+from evaluator.flags.document import Syntax
 from evaluator.flags.merge import parse
 from evaluator.flags.model import REVISION_KEY
 from evaluator.host.times import parse_http_date
-from evaluator.wire import sync_pb2
+from evaluator.wire import flag_server, sync_pb2
 from evaluator.wire.sync_messages import SELECTOR_HEADER, SERVICE
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 SECONDS: Final = 10.0
 """For one request and its answer."""
 _MOST_ETAG: Final = 256
-_ACCEPT: Final = "application/json, application/yaml"
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HTTP_REASONS: Final = {
     Cause.TOO_LONG: "TooLarge",
@@ -134,11 +133,9 @@ class HttpFlags:
         url = request.spec.url or ""
         host = split_url(request).hostname or ""
         login = await login_of(request, self.secrets, host)
-        headers = {"Accept": _ACCEPT}
+        headers = flag_server.request_headers(request.version if _is_etag(request.version) else "")
         if login.token:
             headers["Authorization"] = f"Bearer {login.token}"
-        if _is_etag(request.version):
-            headers["If-None-Match"] = request.version
         route = Route(login.tls, namespace=request.key.namespace, seconds=self.seconds)
         try:
             async with self.client.request("GET", url, headers=headers, route=route) as answer:
@@ -150,8 +147,10 @@ class HttpFlags:
             todo = _HTTP_TODO.get(error.cause)
             message = error.message if todo is None else f"{error.message}; {todo}"
             raise Failed(_HTTP_REASONS.get(error.cause, "FetchFailed"), message) from error
-        file = _file_of(answer)
-        _require_whole(answer, file, host)
+        syntax = flag_server.syntax_of(answer.url.path, answer.headers)
+        ends = "Content-Length" in answer.headers or "chunked" in answer.headers.get("Transfer-Encoding", "")
+        if syntax is Syntax.YAML and not ends:
+            raise Failed(INVALID, f"{host} {flag_server.UNENDED}")
         if content.lstrip()[:1] == b"<":
             raise _is_html(host)
         if self.known.is_in_force(request, content):
@@ -159,7 +158,7 @@ class HttpFlags:
         etag = answer.headers.get("ETag", "")
         version = etag if _is_etag(etag) else ""
         return RemoteAnswer(
-            partial(parse, content, file=file),
+            partial(parse, content, file=f"flags.{syntax.value}"),
             version,
             modified=parse_http_date(answer.headers.get("Last-Modified", "")),
         )
@@ -168,10 +167,10 @@ class HttpFlags:
 def _require_document(answer: aiohttp.ClientResponse, host: str) -> None:
     """Raise Failed for an answer that is not the document."""
     status = answer.status
-    if status in {401, 403}:
+    if status in flag_server.REFUSING:
         todo = "correct the token in the Secret of credentials"
         raise Failed("AuthenticationFailed", f"{host} answers {status}; {todo}")
-    if status in {404, 410}:
+    if status in flag_server.ABSENT:
         raise Failed("NotFound", f"{host} answers {status}: there is no such document; correct url")
     if status in _REDIRECTS:
         raise Failed("Redirected", f"{host} answers {status}, to {_target(answer)}; {_NOT_FOLLOWED}")
@@ -196,20 +195,6 @@ def _is_html(host: str) -> Failed:
     return Failed(INVALID, f"{host} answers with HTML instead of flags; correct url: is this a login page?")
 
 
-def _file_of(answer: aiohttp.ClientResponse) -> str:
-    """Return a file name for messages, whose extension is the format."""
-    yaml = "yaml" in answer.headers.get("Content-Type", "").lower()
-    return "flags.yaml" if yaml or format_of(answer.url.path) is Syntax.YAML else "flags.json"
-
-
-def _require_whole(answer: aiohttp.ClientResponse, file: str, host: str) -> None:
-    """Raise Failed for YAML whose end cannot be told: cut at a line, it is valid, with fewer flags."""
-    ends = "Content-Length" in answer.headers or "chunked" in answer.headers.get("Transfer-Encoding", "")
-    if file.endswith(".yaml") and not ends:
-        todo = "have it send Content-Length, or serve JSON"
-        raise Failed(INVALID, f"{host} answers with YAML without its length, which may be cut off; {todo}")
-
-
 def _is_etag(text: str) -> bool:
     """Whether it is an ETag that can be sent back."""
     quoted = text.removeprefix("W/")
@@ -217,8 +202,6 @@ def _is_etag(text: str) -> bool:
 
 
 _DETAILS: Final = 200
-_OWN_LIMIT: Final = "larger than max"
-"""Part of gRPC's message for a message above our limit: servers send the same status when overloaded."""
 _GRPC_REASONS: Final = {
     "UNAUTHENTICATED": "AuthenticationFailed",
     "PERMISSION_DENIED": "AuthenticationFailed",
@@ -288,11 +271,8 @@ class GrpcFlags:
 
         options: list[tuple[str, Any]] = [
             ("grpc.default_authority", authority),
-            ("grpc.max_receive_message_length", MOST_BYTES),
             ("grpc.enable_http_proxy", 0),
-            ("grpc.enable_retries", 0),
-            # Shared subchannels would keep earlier failures.
-            ("grpc.use_local_subchannel_pool", 1),
+            *flag_server.channel_options(MOST_BYTES),
         ]
         if scheme == "grpc":
             return grpc.aio.insecure_channel(target, options)
@@ -352,7 +332,7 @@ def _roots(tls: Tls) -> bytes:
 
 
 def _failure(host: str, code: str, details: str, token: str) -> Failed:
-    reason = "TooLarge" if _OWN_LIMIT in details else _GRPC_REASONS.get(code, "FetchFailed")
+    reason = "TooLarge" if flag_server.is_too_large(details) else _GRPC_REASONS.get(code, "FetchFailed")
     todo = _GRPC_TODO.get(reason, "it is asked again")
     # Of a connection that fails, gRPC itself says why. A server's own words may repeat what it was sent.
     words = details.replace(token, "…") if token else details

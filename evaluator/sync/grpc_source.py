@@ -20,6 +20,7 @@ from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
 from evaluator.sync.source import MAX_BYTES, RENEWAL, UNCHANGED, Companion, Delivery, SourceEvent, SourceFault
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK, AskFailed, NotOffered
+from evaluator.wire.flag_server import channel_options, is_too_large
 from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 _MAX_DETAILS: Final = 200
 _ENVOY: Final = "write envoy://host:port/service"
-_OWN_LIMIT: Final = "larger than max"
-"""Part of gRPC's message for a message above our limit: peers send the same status code when overloaded."""
 _REASONS: Final = {
     "UNAVAILABLE": "Unreachable",
     "RESOURCE_EXHAUSTED": "Busy",
@@ -47,7 +46,7 @@ SAID: Final = frozenset(_REASONS.values()) - {"Busy", "Refused"}
 def _fault(peer: str, code: str, details: str) -> SourceFault:
     """Make a fault of a gRPC status; `code` is its name."""
     text = "".join(sign for sign in details if sign.isprintable())[:_MAX_DETAILS]
-    reason = "TooLarge" if _OWN_LIMIT in text else _REASONS.get(code, "Ended")
+    reason = "TooLarge" if is_too_large(text) else _REASONS.get(code, "Ended")
     return SourceFault(reason, f"{peer}: {code}: {text}")
 
 
@@ -91,15 +90,12 @@ class Connector:
         ping_timeout_ms = int(timing.ping_timeout * 1000)
         self._target, self._options = target(config)
         self._options += [
-            ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
+            *channel_options(config.max_msg_size or MAX_BYTES),
             ("grpc.keepalive_time_ms", int(timing.keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", ping_timeout_ms),
             # This option ends a stream whose peer hangs; the one above alone does not.
             ("grpc.http2.ping_timeout_ms", ping_timeout_ms),
             ("grpc.http2.max_pings_without_data", 0),
-            # The follower decides when to try again; gRPC's shared subchannels would keep earlier failures.
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_retries", 0),
         ]
 
     async def connect(self) -> grpc.aio.Channel:

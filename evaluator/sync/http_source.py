@@ -20,11 +20,12 @@ import urllib3
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from evaluator.flags.document import Syntax, format_of
+from evaluator.host.backoff import retry_after
 from evaluator.host.system_proxies import system_proxy
-from evaluator.host.times import parse_http_date
 from evaluator.sync.credentials import authorization, read_secret, without_credentials
 from evaluator.sync.schedule import CAP, Schedule
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceEvent, SourceFault
+from evaluator.wire.flag_server import ABSENT, REFUSING, UNENDED, request_headers, syntax_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -276,12 +277,7 @@ def _parse_answer(body: bytes) -> tuple[str, float]:
     raise SourceFault("Unauthorized", "the token response has no access_token")
 
 
-_ACCEPT: Final = "application/json, application/yaml"
-_REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
-_ENDLESS: Final = (
-    "answered YAML without its length, so that a truncated response cannot be detected; "
-    "have the server send Content-Length or chunks, or serve JSON"
-)
+_REASONS: Final = dict.fromkeys(REFUSING, "Unauthorized") | dict.fromkeys(ABSENT, "NotFound")
 _OVERLOADED: Final = frozenset({429, 503})
 
 
@@ -318,7 +314,7 @@ class HttpSource(PolledSource):
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
         self.asked_to_wait = 0.0
         if answer.status in _OVERLOADED:
-            self.asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self.clock())
+            self.asked_to_wait = retry_after(answer.headers.get("Retry-After", ""), self.clock(), CAP)
         if answer.status == 304 and self._delivered:
             return UNCHANGED
         if not 200 <= answer.status < 300:
@@ -331,35 +327,23 @@ class HttpSource(PolledSource):
             return refused
         file = self._file(answer)
         if not answer.ends and format_of(file) is Syntax.YAML:
-            # A document cut at the end of a line is valid, with fewer flags.
-            raise SourceFault("Invalid", f"{self.name}: {_ENDLESS}")
+            raise SourceFault("Invalid", f"{self.name}: {UNENDED}")
         self.etag, self._delivered = answer.headers.get("ETag"), True
         return Delivery(((file, answer.body),))
 
     async def _headers(self, client: Client) -> dict[str, str]:
-        headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip", **self._config.headers}
+        headers = {**request_headers(self.etag or ""), "Accept-Encoding": "gzip", **self._config.headers}
         if self._config.oauth is not None:
             if self._tokens is None:
                 self._tokens = Tokens(self._config.oauth, asyncio.get_running_loop().time)
             headers["Authorization"] = f"Bearer {await self._tokens.token(client)}"
         elif (shown := await asyncio.to_thread(authorization, self._config)) is not None:
             headers["Authorization"] = shown
-        if self.etag is not None:
-            headers["If-None-Match"] = self.etag
         return headers
 
     def _file(self, answer: HttpResponse) -> str:
         """Return the file name for messages; its extension gives the format, else the content type does."""
         parts = urlsplit(self._url)
         file = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        if format_of(file) is None and "yaml" in answer.headers.get("Content-Type", "").lower():
-            return f"{file}#.yaml"
-        return file
-
-
-def wait_of(retry_after: str, now: float) -> float:
-    """Return the seconds of a `Retry-After`, up to CAP; 0 for none (RFC 9110, 10.2.3). now: Unix seconds."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return min(CAP, float(retry_after[:9]))
-    moment = parse_http_date(retry_after)
-    return 0.0 if moment is None else min(CAP, max(0.0, moment.timestamp() - now))
+        yaml = syntax_of(parts.path, answer.headers) is Syntax.YAML and format_of(file) is not Syntax.YAML
+        return f"{file}#.yaml" if yaml else file

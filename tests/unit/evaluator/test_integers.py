@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from controller.proxy.users import seconds_left
+from evaluator.host.backoff import retry_after
 from evaluator.http import h2_frames
 from evaluator.http.grpc_framing import only_message
 from evaluator.http.grpc_framing import timeout_seconds as grpc_seconds
@@ -26,7 +27,8 @@ from evaluator.http.messages import RpcError
 from evaluator.http.rpc import timeout_seconds as connect_seconds
 from evaluator.sync.config import OAuth, Provider, SourceConfig
 from evaluator.sync.follower import accept
-from evaluator.sync.http_source import Client, Tokens, wait_of
+from evaluator.sync.http_source import Client, Tokens
+from evaluator.sync.schedule import CAP
 from evaluator.sync.source import Delivery, SourceFault
 from evaluator.wire.resolve_request import read_usual
 from evaluator.wire.sync_messages import read_selector
@@ -201,7 +203,7 @@ def pauses(text: str) -> None:
             "Thu, 01 Jan 1970 00:00:00 +{}",
         )
     ]
-    assert all(0 <= wait_of(asked, 10.0) <= 10 for asked in (text, *dates))
+    assert all(0 <= retry_after(asked, 10.0, CAP) <= 10 for asked in (text, *dates))
 
 
 def sources_answers(text: str) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+from evaluator.host.backoff import retry_after
 from evaluator.sync.config import OAuth, Provider, SourceConfig
-from evaluator.sync.http_source import wait_of
 from evaluator.sync.opening import open_sources
+from evaluator.sync.schedule import CAP
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from tests.sync_sources import Ear, HttpPeer, raw_server, respond
 
@@ -361,7 +362,7 @@ async def test_a_body_that_drips_is_cut_off(peer: HttpPeer, ears: list[Ear]) -> 
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "seconds"),
+    ("header", "seconds"),
     [
         ("", 0.0), ("7", 7.0), ("0", 0.0), ("-1", 0.0), ("soon", 0.0), ("9" * 5_000, 10.0), ("\u0663", 0.0),
         ("Thu, 01 Jan 1970 00:00:15 GMT", 5.0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
@@ -369,8 +370,8 @@ async def test_a_body_that_drips_is_cut_off(peer: HttpPeer, ears: list[Ear]) -> 
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("in_tokyo")
-def test_a_server_may_ask_for_a_pause_within_bounds(retry_after: str, seconds: float) -> None:
-    assert wait_of(retry_after, 10.0) == seconds
+def test_a_server_may_ask_for_a_pause_within_bounds(header: str, seconds: float) -> None:
+    assert retry_after(header, 10.0, CAP) == seconds
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it_and_then_is_followed_on(
