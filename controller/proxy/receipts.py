@@ -196,7 +196,7 @@ class Receipts:
     """Reports that the proxy should get at most."""
     most_per_host: int = MOST_CLAIMED
     """Members without a reviewed token from one address."""
-    quota: Callable[[str], int] = lambda _namespace: 0
+    quota: int = 0
     """Members with a reviewed token of one namespace, over all flag sets; 0: no limit."""
     reports: int = 0
     """Answered so far."""

@@ -85,9 +85,7 @@ class Proxy:
         ORDER_KINDS that are watched.
         """
         enforced = options.auth == ENFORCE
-        limits = StreamLimits(
-            options.max_streams, options.max_streams_per_host, lambda _namespace: options.limits.streams
-        )
+        limits = StreamLimits(options.max_streams, options.max_streams_per_host, options.limits.streams)
         self.access = access
         self.informer = informer_of_objects()
         self.catalog = ObjectCatalog(self.informer.store)
@@ -109,7 +107,7 @@ class Proxy:
             changed=ports.changed,
             served_after=ports.served_after,
             most_per_host=options.max_streams_per_host,
-            quota=lambda _namespace: options.limits.receipts,
+            quota=options.limits.receipts,
         )
         self.open_streams = StreamObservers(self.authorizer, self.deliveries, self.receipts)
         self.deliveries.ordered.moved = self.open_streams.move

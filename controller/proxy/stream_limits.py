@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 class StreamLimits:
     """Counts streams, and refuses those beyond the limits."""
 
-    def __init__(
-        self, most: int, most_per_host: int, quota: Callable[[str], int] = lambda _namespace: 0
-    ) -> None:
+    def __init__(self, most: int, most_per_host: int, quota: int = 0) -> None:
         """`quota`: that callers of a namespace may have, 0: no limit."""
         self.most = most
         self.most_per_host = most_per_host
@@ -66,11 +64,9 @@ class StreamLimits:
         require_quota("streams", namespace, self._namespaces, self._quota, "--quota-streams")
 
 
-def require_quota(
-    noun: str, namespace: str, taken: Mapping[str, int], quota: Callable[[str], int], option: str
-) -> None:
+def require_quota(noun: str, namespace: str, taken: Mapping[str, int], quota: int, option: str) -> None:
     """Raise RpcError RESOURCE_EXHAUSTED where callers of `namespace` have taken all that they may have."""
-    most = quota(namespace) if namespace else 0
+    most = quota if namespace else 0
     if most and taken.get(namespace, 0) >= most:
         message = f"{noun} of namespace {namespace}: all {most} of its quota are taken here ({option})"
         raise RpcError(Code.RESOURCE_EXHAUSTED, message)

@@ -46,7 +46,7 @@ class EventQueue(ABC):
         """`dropped` counts Events that were not posted because more than `most` were waiting. `resource`: the
         name in metrics. `drain`: seconds that a stop waits for unposted Events.
         """
-        self._turns: FairShare[str] = FairShare(_AT_ONCE, _AT_ONCE, lambda _namespace: 1, resource=resource)
+        self._turns: FairShare[str] = FairShare(_AT_ONCE, _AT_ONCE, 1, resource=resource)
         """Keys of Events."""
         self._events: dict[str, Event] = {}
         self._most = most

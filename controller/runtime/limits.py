@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from evaluator.host.shares import FairShare
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Places:
         self,
         most: int,
         firsts: int = 0,
-        quota: Callable[[str], int] = lambda _owner: 0,
+        quota: int = 0,
         *,
         resource: str = "",
         most_waiting: float = math.inf,
@@ -77,11 +77,7 @@ class Places:
         metrics. `most_waiting`: beyond so many tasks `is_full`.
         """
         self._shares: FairShare[tuple[str, asyncio.Future[None]]] = FairShare(
-            most,
-            firsts,
-            lambda owner: quota(str(owner)) or math.inf,
-            resource=resource,
-            most_waiting=most_waiting,
+            most, firsts, quota or math.inf, resource=resource, most_waiting=most_waiting
         )
 
     def is_full(self, owner: str) -> bool:

@@ -67,9 +67,7 @@ class GitFactory:
         limits: NamespaceLimits = UNLIMITED,
     ) -> None:
         """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
-        self.places = Places(
-            GIT_AT_ONCE, GIT_AT_ONCE, lambda _namespace: limits.git_processes, resource="git"
-        )
+        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, limits.git_processes, resource="git")
         self.listings = LsRemoteCache(self.places)
         self.helpers = Helpers((_MODULE,))
         self._reading = Places(_HELPERS, resource="commits")
@@ -80,7 +78,7 @@ class GitFactory:
         """What verifying or reading one commit may take."""
         self.submodule_limits = SubmoduleLimits()
         self._hosts = hosts
-        self._mirrors = MirrorsInUse(mirror_root, lambda _namespace: limits.mirror_bytes)
+        self._mirrors = MirrorsInUse(mirror_root, limits.mirror_bytes)
         # A process that was killed may have left keys behind.
         sweep_temporary()
 

@@ -25,7 +25,7 @@ from controller.sources.git_program import BrokenMirrorError, GitProgram, LsRemo
 from controller.sources.git_repository import KEPT, DamagedRepositoryError, open_mirror, report_damage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Collection
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from pathlib import Path
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 class MirrorQuota:
     """What the mirrors of a namespace may take on the disk, and which revisions were too large."""
 
-    def __init__(
-        self, most: Callable[[str], int] = lambda _namespace: 0, removals: Collection[asyncio.Task[None]] = ()
-    ) -> None:
+    def __init__(self, most: int = 0, removals: Collection[asyncio.Task[None]] = ()) -> None:
         """`most` bytes of a namespace, 0: no limit; `removals` of mirrors are under way."""
         self._most = most
         self._removals = removals
@@ -54,13 +52,13 @@ class MirrorQuota:
     async def admit(self, mirror: Path, revision: Revision) -> None:
         """Before a fetch of `revision`: raises Stalled if it was too large, and there is no more room."""
         refused, size = self._refused.get(mirror, (None, 0))
-        if refused == revision and self._most(mirror.parent.name):
+        if refused == revision and self._most:
             await asyncio.gather(*self._removals, return_exceptions=True)
             await asyncio.to_thread(self._require, mirror, size)
 
     async def keep(self, mirror: Path, revision: Revision) -> None:
         """Once `revision` was fetched. Removes the mirror and raises Stalled where it outgrew the quota."""
-        if self._most(mirror.parent.name):
+        if self._most:
             await asyncio.to_thread(self._keep, mirror, revision)
         self._refused.pop(mirror, None)
 
@@ -70,11 +68,10 @@ class MirrorQuota:
         self._refused.pop(mirror, None)
 
     def usage(self, root: Path) -> Counter[str]:
-        """Bytes of the mirrors below `root` now, by namespace that has a limit. Any thread may ask."""
+        """Bytes of the mirrors below `root` now, by namespace, if there is a limit. Any thread may ask."""
         sizes: Counter[str] = Counter()
-        for mirror in root.glob("*/*.git"):
-            if self._most(mirror.parent.name):
-                sizes[mirror.parent.name] += _bytes_in(mirror)
+        for mirror in root.glob("*/*.git") if self._most else ():
+            sizes[mirror.parent.name] += _bytes_in(mirror)
         return sizes
 
     def _keep(self, mirror: Path, revision: Revision) -> None:
@@ -91,10 +88,9 @@ class MirrorQuota:
         """Raises Stalled where it and those beside it are too large."""
         namespace = mirror.parent.name
         size += sum(_bytes_in(other) for other in mirror.parent.glob("*.git") if other != mirror)
-        most = self._most(namespace)
-        if most and size > most:
+        if self._most and size > self._most:
             raise over_quota(
-                "bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes"
+                "bytes of mirrors of Git repositories", namespace, size, self._most, "--quota-mirror-bytes"
             )
 
 
@@ -333,7 +329,7 @@ def take_lock(path: Path) -> int | None:
 class MirrorsInUse:
     """The mirrors below one folder, by source, those of submodules among them. Belongs to one event loop."""
 
-    def __init__(self, root: Path, most: Callable[[str], int] = lambda _namespace: 0) -> None:
+    def __init__(self, root: Path, most: int = 0) -> None:
         """`most`: bytes that the mirrors of a namespace may take; 0: no limit."""
         self.root = root
         self._by_source: dict[ObjectKey, frozenset[Path]] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
 Item = TypeVar("Item", bound="Hashable")
 _NO_GROUP: Final = object()
@@ -55,12 +55,12 @@ class FairShare(Generic[Item]):
         self,
         places: float,
         firsts: int = 0,
-        most: Callable[[Hashable], float] = lambda _group: math.inf,
+        most: float = math.inf,
         *,
         resource: str = "",
         most_waiting: float = math.inf,
     ) -> None:
-        """`places`: infinity for no limit. `most`: returns how many a group may have in any case. `resource`:
+        """`places`: infinity for no limit. `most`: that a group may have in any case. `resource`:
         its name in metrics. `most_waiting`: beyond so many items `is_full`.
         """
         self._free = places
@@ -126,7 +126,7 @@ class FairShare(Generic[Item]):
         if self._free <= -self._firsts:
             # Checked before the waiting items are searched: there may be thousands.
             return None
-        below_share = (name for name in self._waiting if self._taken[name] < self._share(name))
+        below_share = (name for name in self._waiting if self._taken[name] < self._share())
         group = next(below_share, _NO_GROUP)
         if group is _NO_GROUP:
             return None
@@ -143,7 +143,7 @@ class FairShare(Generic[Item]):
 
     def has_place(self, group: Hashable) -> bool:
         """Whether another place is within the group's share."""
-        return self._free > -self._firsts and self._taken[group] < self._share(group)
+        return self._free > -self._firsts and self._taken[group] < self._share()
 
     def hold(self, group: Hashable) -> None:
         """Give the group a place, until `release`."""
@@ -151,8 +151,8 @@ class FairShare(Generic[Item]):
         self.held += 1
         self._taken[group] += 1
 
-    def _share(self, group: Hashable) -> float:
-        return min(max(self._free, 1), self._most(group))
+    def _share(self) -> float:
+        return min(max(self._free, 1), self._most)
 
     def release(self, group: Hashable) -> None:
         """Free a place of the group."""
