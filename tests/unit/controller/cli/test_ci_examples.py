@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[4]
 FLAGS: Final = "flags/overlays/production/checkout.yaml"
-PROVIDERS: Final = ("github", "gitea", "gitlab")
+PROVIDERS: Final = ("github", *(pytest.param(each, marks=pytest.mark.long) for each in ("gitea", "gitlab")))
 
 
 @pytest.fixture

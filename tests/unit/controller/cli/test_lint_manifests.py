@@ -344,6 +344,7 @@ def test_each_rule_of_a_kind_can_be_evaluated_here(kind: ResourceType) -> None:
             parse(rule, SELF | {"oldSelf"})
 
 
+@pytest.mark.long
 def test_an_installed_wheel_has_the_definitions(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

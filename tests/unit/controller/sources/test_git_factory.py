@@ -432,6 +432,7 @@ async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stay
     assert await world.look() == b"2"
 
 
+@pytest.mark.long
 async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
     world: World, repository: Repository
 ) -> None:
@@ -466,6 +467,7 @@ async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
     assert sizes["apps"] < 1_000_000 < sizes["other"]
 
 
+@pytest.mark.long
 async def test_where_another_source_goes_there_is_room_for_its_mirror(
     world: World, repository: Repository, server: GitServer
 ) -> None:
