@@ -72,7 +72,7 @@ class FlagdSpec(Model):
     """
     service_account_name: str | None = None
     """Of the pods, and whose rights are used to make them. With `--auth enforce` on the proxy it needs the
-    right to [read the flag sets](../proxy.md#who-may-read).
+    right to [read the flag sets](../reference/proxy.md#who-may-read).
     """
     feature_flag_source: Annotated[str, that(require_object_name)]
     """A FeatureFlagSource in the same namespace, which configures the evaluator."""

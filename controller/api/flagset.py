@@ -144,7 +144,7 @@ class PatchSpec(Model):
     """One JSON Patch."""
 
     patch: Annotated[str, Field(min_length=1, max_length=65536)]
-    """A [JSON Patch](../building.md#patches) (RFC 6902) as YAML or JSON, over `/flags/KEY`,
+    """A [JSON Patch](../reference/building.md#patches) (RFC 6902) as YAML or JSON, over `/flags/KEY`,
     `/$evaluators/NAME` and `/metadata/KEY`.
     """
 
@@ -207,16 +207,16 @@ class FlagSetSpec(Model):
     patches: Annotated[tuple[PatchSpec, ...], Field(max_length=32)] = ()
     """Changes to what the layers make, in their order, before it is validated."""
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
-    """Values of [variables](../building.md#variables) by name: `${NAME}` in a value of the definitions is
-    replaced, as is `${NAME:=default}`, and `$${` is the text `${`. Without this and `substituteFrom`,
-    nothing is replaced.
+    """Values of [variables](../reference/building.md#variables) by name: `${NAME}` in a value of the
+    definitions is replaced, as is `${NAME:=default}`, and `$${` is the text `${`. Without this and
+    `substituteFrom`, nothing is replaced.
     """
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
     """ConfigMaps and Secrets in the same namespace whose keys are variables, too. A later one has priority
     over an earlier one, and `substitute` over all.
     """
     decryption: DecryptionSpec | None = None
-    """How [encrypted definitions](../building.md#encrypted-definitions) are decrypted."""
+    """How [encrypted definitions](../reference/building.md#encrypted-definitions) are decrypted."""
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     """`Correct`: a change to what was written is undone. `Warn`: the change is kept [and
     reported](#what-is-written), until new content is written.

@@ -55,9 +55,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         say("starting etcd, kube-apiserver and kube-controller-manager")
         plane = stack.enter_context(run_plane(assets, FOLDER / "plane"))
-        install(plane)
-        plane.kubectl("apply", "-f", str(ROOT / "deploy/components/rights-policies/rights-policies.yaml"))
-        plane.kubectl("apply", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
+        prepare(plane)
         link_tools(plane)
         server = stack.enter_context(git_server(FOLDER))
         copy_example()
@@ -68,6 +66,8 @@ def main() -> int:
             controller(plane, FOLDER / "controller", *words, "--allow-local-providers")
         )
         admitting = stack.enter_context(admission(plane, FOLDER / "admission", *words))
+        # There is no node, so `flagstaff check` would miss what runs beside the cluster.
+        plane.kubectl("scale", "-n", "flagstaff-system", "deployment/flagstaff-admission", "--replicas=0")
         follow(plane, f"{server.url}/repository/.git")
         say("starting three evaluators that follow the proxy")
         source = followed_source(delivering.target, NAMESPACE, FLAG_SET)
@@ -79,6 +79,13 @@ def main() -> int:
         stop.wait()
         say("stopping")
     return 0
+
+
+def prepare(plane: Plane) -> None:
+    """What the processes need of the cluster."""
+    install(plane)
+    plane.kubectl("apply", "-f", str(ROOT / "deploy/components/rights-policies/rights-policies.yaml"))
+    plane.kubectl("apply", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
 
 
 @contextlib.contextmanager
@@ -152,6 +159,7 @@ def explain(
     print(
         f"""Try, in another terminal:
 
+    {flagstaff} check --kubeconfig {here / "kubeconfig"}
     {kubectl} get flagstaff
     {kubectl} describe flagset {FLAG_SET}
     {kubectl} get ffc

@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PATIENCE = 90.0
 EXPECTED = (
+    "replicas are ready",
     "flagset.flagstaff.dev/checkout-production", "Applied revision", " 3/3 ", "name: flagstaff-evaluator",
     "flagstaff.dev/direct-set: storefront", "condition met",
     "flagstaff.dev/orders=shop+shop/checkout-staging", "", "",
@@ -46,7 +47,7 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
         assert process.poll() is None
         commands = [line.strip() for line in lines if line.startswith("    ")]
         assert [shlex.split(each)[0].rpartition("/")[2] for each in commands] == [
-            *["kubectl"] * 7, "sed", "git", *["flagstaff"] * 5,
+            "flagstaff", *["kubectl"] * 7, "sed", "git", *["flagstaff"] * 5,
             "curl", "kill", "kubectl",
         ]  # fmt: skip
         *tried, watching = commands

@@ -11,7 +11,7 @@ from controller.app.settings import AuthMode, InvalidOptionError, ProxySettings,
 from controller.cli import main, processes
 from controller.cli import processes as cli
 
-PAGE = Path(__file__).parents[4] / "docs/proxy.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/proxy.md"
 
 
 def parser() -> argparse.ArgumentParser:
