@@ -145,9 +145,8 @@ REGISTER: Final = (
         "answers", _ALL, "client's address", "1 thread, 16 wait", _HALF,
         "30 s of waiting; 20,000 steps of an evaluation, 1,000 flags of a page", _WAITING,
         (
-            "controller.app.admission_process:offload", "controller.app.controller_process:offload",
-            "controller.app.page_process:offload", "controller.app.proxy_process:offload",
-            "evaluator.http.offload:_threads", "evaluator.wiring:_offload",
+            "controller.app.process_frame:offload", "evaluator.http.offload:_threads",
+            "evaluator.wiring:_offload",
         ),
     ),
     SharedResource(
@@ -225,6 +224,7 @@ REGISTER: Final = (
             "controller.api.manifests_writer:_documented_fields",
             "controller.flagsets.compose:_table",
             "controller.flagsets.pgp:_decryptors", "controller.page.rendering:environment",
+            "controller.pods.marked_pods:_text",
             "controller.validation.object_problems:schemas", "evaluator.flags.versions:parse_version",
             "evaluator.http.http1_reader:known_target", "evaluator.http.http1_peer:_head",
             "evaluator.http.h2_streams:data_frame", "evaluator.http.h2_responses:_start",
@@ -238,8 +238,8 @@ REGISTER: Final = (
         (
             "controller.events.outbox:early", "controller.events.provider_outbox:recent",
             "controller.pods.refusals:_reported", "controller.pods.refusals:_reported",
-            "controller.pods.refusals:_reported", "controller.proxy.deleted_pods:_ended",
-            "controller.runtime.event_queue:_known", "controller.runtime.cache:_deleted",
+            "controller.pods.refusals:_reported", "controller.runtime.event_queue:_known",
+            "controller.runtime.cache:_deleted",
         ),
     ),
     SharedResource(
