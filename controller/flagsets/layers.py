@@ -26,8 +26,12 @@ DEFAULT_PATHS: Final = (".",)
 """A single layer: the definitions at the top of the tree."""
 _EVERYTHING: Final = "**"
 _SIGNS: Final = "*?["
-_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
-_TOO_LARGE: Final = ("too-large", "split it")
+_ADVICE: Final = (
+    (TOO_LARGE, "too-large", "split it"),
+    ("submodule", "not-a-file", "set recurseSubmodules of the FlagSource, or write its files in its place"),
+    ("", "not-a-file", "replace it with a regular file"),
+)
+"""(how a reason begins, code, what to do)."""
 
 
 class PathRefused(Stalled):
@@ -185,7 +189,7 @@ def unread_problems(skipped: Iterable[str], names: Iterable[str], paths: Sequenc
     problems = []
     for name, reason in sorted(reasons.items()):
         if name in meant or any(prefix.startswith(f"{name}/") for prefix in through):
-            code, advice = _TOO_LARGE if reason.startswith(TOO_LARGE) else _NOT_A_FILE
+            code, advice = next((code, advice) for start, code, advice in _ADVICE if reason.startswith(start))
             problems.append(Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}"))
     return problems
 

@@ -41,3 +41,12 @@ def test_a_definition_that_was_not_read_refuses_the_revision_and_says_why() -> N
     )  # fmt: skip
     assert (made.accepted, made.flag_set) == (False, served)
     assert str(made.problems[0]).startswith(f"b.json: error: {LINK}; replace it")
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [(LINK, "replace it with a regular file"), (MODULE, "set recurseSubmodules of the FlagSource")],
+)
+def test_what_to_do_about_a_file_that_was_not_read_depends_on_why(reason: str, advice: str) -> None:
+    (problem,) = unread_problems([f"prod: {reason}"], NAMES, ["prod"])
+    assert problem.message.startswith(f"{reason}; {advice}")

@@ -130,6 +130,28 @@ def link(repository: Repository) -> None:
     (repository.path / "more.json").symlink_to("flags.json")
 
 
+def link_folder(repository: Repository) -> None:
+    repository.write("real/flags.json", document(a=flag(), b=flag()))
+    (repository.path / "prod").symlink_to("real")
+
+
+def link_outside(repository: Repository) -> None:
+    (repository.path / "more.json").symlink_to("../../elsewhere.json")
+
+
+def submodule(repository: Repository) -> None:
+    inner = Repository(repository.path.parent / "inner")
+    inner.write("flags.json", document(a=flag(), b=flag()))
+    inner.commit()
+    source = inner.path.as_uri()
+    repository.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", source, "prod")
+
+
+def config_map(repository: Repository) -> None:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"flags.json": document(a=flag()), "x": "y"}}
+    repository.write("map.json", json.dumps(manifest))
+
+
 def huge(repository: Repository) -> None:
     with (repository.path / "huge.json").open("wb") as file:
         file.truncate(17 * 1024**2)
@@ -168,6 +190,7 @@ YAML = """metadata: {flagSetId: checkout}
 flags:
   a: {state: ENABLED, variants: {"off": 0, many: 0x10}, defaultVariant: "off"}
 """
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 TOP = (".",)
 ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a good commit": (TOP, (GOOD, BETTER)),
@@ -177,6 +200,15 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a bad file at first": (TOP, (files(flags__json="{"), GOOD)),
     "overlay layers": (("base", "overlays/eu"), (layers, worse_layer)),
     "a symlink": (TOP, (GOOD, link)),
+    "a symlink to a folder": (("prod",), (link_folder,)),
+    "a symlink on the way": (("prod/*.json",), (link_folder,)),
+    "a symlink beside what is read": (("real",), (link_folder,)),
+    "a symlink that leaves the repository": (TOP, (GOOD, link_outside)),
+    "a submodule": (("prod",), (submodule,)),
+    "a submodule beside what is read": (TOP, (GOOD, submodule)),
+    "a pointer of Git LFS": (TOP, (GOOD, files(flags__json=POINTER))),
+    "a pointer of Git LFS beside": (TOP, (GOOD, files(more__yaml=POINTER))),
+    "a ConfigMap": (TOP, (config_map,)),
     "a file that is too large": (TOP, (GOOD, huge)),
     "a removal of most flags": (TOP, (MANY, files(flags__json=document(f1=flag())))),
     "a path that matches nothing": (("flags.jsn",), (GOOD,)),
