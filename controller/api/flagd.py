@@ -17,7 +17,8 @@ _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"
 
 
 def _require_absolute(path: str) -> None:
-    if not path.startswith("/"):
+    # To OpenFeature Operator an empty text is its default.
+    if path and not path.startswith("/"):
         raise InvalidTextError("must begin with /")
 
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
 
+from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import read
-from controller.api.flagd import FlagdSpec
+from controller.api.flagd import FlagdSpec, IngressSpec
 from controller.pods.flagd_objects import manifests
 from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_settings import read as read_wanted
@@ -106,6 +108,47 @@ def test_an_ingress_has_three_paths_for_each_host() -> None:
         ("/flags", "ImplementationSpecific", 8016),
         ("/flagd.sync.v1.Service", "ImplementationSpecific", 8015),
     ]
+
+
+EMPTY_OF_FLAGD: dict[str, Any] = {"serviceType": "", "serviceAccountName": "", "ingress": None}
+EMPTY_OF_INGRESS: dict[str, Any] = {
+    "annotations": {}, "tls": [], "ingressClassName": "", "pathType": "", "flagdPath": "", "ofrepPath": "",
+    "syncPath": "", "hosts": [],
+}  # fmt: skip
+EMPTY_OF_SOURCE: dict[str, Any] = {
+    "managementPort": 0, "port": 0, "ofrepPort": 0, "socketPath": "", "evaluator": "", "envVars": [],
+    "syncProviderArgs": [], "defaultSyncProvider": "", "logFormat": "", "envVarPrefix": "",
+    "rolloutOnChange": None, "probesEnabled": None, "debugLogging": None, "otelCollectorUri": "",
+    "resources": {}, "contextValues": {}, "headerToContextMappings": {}, "cors": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EMPTY_OF_FLAGD)
+def test_an_empty_value_of_a_flagd_is_the_operators_default(name: str) -> None:
+    assert make_objects({name: EMPTY_OF_FLAGD[name]}) == make_objects({})
+
+
+@pytest.mark.parametrize("name", EMPTY_OF_INGRESS)
+def test_an_empty_value_of_an_ingress_is_the_operators_default(name: str) -> None:
+    without = {key: value for key, value in INGRESS.items() if key != name}
+    asked = {**without, name: EMPTY_OF_INGRESS[name]}
+    assert make_objects({"ingress": asked}) == make_objects({"ingress": without})
+
+
+@pytest.mark.parametrize("name", EMPTY_OF_SOURCE)
+def test_an_empty_value_of_a_source_is_the_operators_default(name: str) -> None:
+    assert make_objects({}, **{name: EMPTY_OF_SOURCE[name]}) == make_objects({})
+
+
+def test_every_field_of_the_operators_kinds_has_a_row_of_its_empty_value() -> None:
+    ours = {"onMissingFlags", "startDeadline"}
+    for model, rows, others in (
+        (FeatureFlagSourceSpec, EMPTY_OF_SOURCE, {"sources", *ours}),
+        (IngressSpec, EMPTY_OF_INGRESS, {"enabled"}),
+        (FlagdSpec, EMPTY_OF_FLAGD, {"replicas", "featureFlagSource", "gatewayApiRoutes"}),
+    ):
+        names = {field.alias or to_camel(name) for name, field in model.model_fields.items()}
+        assert names == rows.keys() | others
 
 
 @pytest.mark.parametrize("hosts", [[], [""]])

@@ -40,6 +40,20 @@ def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
     assert annotation == {"from": "InProcessConfiguration/s0", "configuration": annotation["configuration"]}
 
 
+@pytest.mark.parametrize(
+    "empty", [{"socketPath": ""}, {"offlineFlagSourcePath": ""}, {"selector": ""}, {"envVars": []}]
+)
+def test_an_empty_value_leaves_what_another_configuration_says(empty: dict[str, Any]) -> None:
+    said = {
+        "socketPath": "/tmp/flagd.sock",
+        "offlineFlagSourcePath": "/flags.json",
+        "selector": "checkout",
+        "envVars": [{"name": "X", "value": "y"}],
+    }
+    first, both = inject_sources(said), inject_sources(said, empty)
+    assert first["spec"]["containers"][0]["env"] == both["spec"]["containers"][0]["env"]
+
+
 def test_over_tls_the_authority_comes_along() -> None:
     found = inject_sources({"selector": "shop/checkout"}, options=replace(OPTIONS, proxy_ca="flagstaff-ca"))[
         "spec"
