@@ -61,14 +61,15 @@ class Informer:
         known = self.store.get(key)
         try:
             resource = self._transforms[kind](body, known)
+            if self._shared:
+                self.store.learn(resource)
+            else:
+                # Also after a restore of etcd, when versions begin anew.
+                self.store.put(resource)
         except (KeyError, TypeError, AttributeError):
+            # Also where one who reacts reads what a transform keeps as it is.
             log.exception("a malformed %s was sent", kind)
             return key
-        if self._shared:
-            self.store.learn(resource)
-        else:
-            # Also after a restore of etcd, when versions begin anew.
-            self.store.put(resource)
         return resource.key
 
     def forget(self, key: ObjectKey, uid: str = "") -> None:
