@@ -72,7 +72,6 @@ ELSEWHERE: Final = {
     "flagstaff push ": "needs a registry",
     "flagstaff migrate ": "needs a cluster of OpenFeature Operator, or its manifests",
     "flagstaff reconcile ": "asks a cluster",
-    "flagstaff rollout status ": "shows a rollout in the middle, which waits for hours",
     "flagstaff events ": "asks a cluster",
     "flagstaff test-alert ": "needs a service that receives alerts",
     "curl -s localhost:8016/track": "needs a rollout in progress",

@@ -135,8 +135,8 @@ class FlagSourceSpec(RuledModel):
     suspend: bool = False
     """Do not poll the source; the artifact is kept."""
     ignore: Annotated[str, Field(max_length=65536), that(ignore_patterns)] | None = None
-    """Patterns of files that are not in the artifact, as in [`.gitignore`](../artifacts.md#ignore). They
-    replace the default ones.
+    """Patterns of files that are not in the artifact, as in [`.gitignore`](../reference/artifacts.md#ignore).
+    They replace the default ones.
     """
     service_account_name: ObjectName | None = None
     """The service account in the same namespace with whose rights Secrets are read and `export` writes
@@ -161,7 +161,9 @@ class FlagSourceSpec(RuledModel):
     tools](#for-fluxs-tools).
     """
     include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
-    """Other FlagSources in the same namespace whose files are [in the artifact](../artifacts.md#include)."""
+    """Other FlagSources in the same namespace whose files are
+    [in the artifact](../reference/artifacts.md#include).
+    """
 
     @model_validator(mode="after")
     def _has_a_tag_to_verify(self) -> Self:

@@ -247,12 +247,12 @@ class GitSpec(Model):
     `Any` if it is not set.
     """
     recurse_submodules: bool = False
-    """Whether the files of [submodules](../artifacts.md#submodules) are in the artifact; they must be on
-    the repository's own host.
+    """Whether the files of [submodules](../reference/artifacts.md#submodules) are in the artifact; they must
+    be on the repository's own host.
     """
     sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
-    """[Folders](../artifacts.md#folders-of-a-repository) whose files are in the artifact; all folders if
-    there are none.
+    """[Folders](../reference/artifacts.md#folders-of-a-repository) whose files are in the artifact; all
+    folders if there are none.
     """
 
     @model_validator(mode="after")

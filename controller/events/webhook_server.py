@@ -148,7 +148,7 @@ class Receiver:
     role: Role
     """A push has an effect only where this replica leads."""
     received: Callable[[str, str], None]
-    """(sender's type, outcome) of each request, both fixed words: see docs/cluster.md."""
+    """(sender's type, outcome) of each request, both fixed words: see docs/kinds/flagreceiver.md."""
 
     def routes(self) -> Routes:
         """`POST /hook/<64 hexadecimal digits>`."""

@@ -53,6 +53,7 @@ OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_WORDS: Final = 1200
+MOST_WORDS_IN_ALL: Final = 35_000
 LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1900,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagsource.md": 1500, "docs/page.md": 1500,
@@ -120,6 +121,12 @@ def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
         before, _, rest = written.partition(begin)
         written = f"{before}{rest.partition(end)[2]}"
     assert len(written.split()) <= LONGER.get(page, MOST_WORDS)
+
+
+def test_the_pages_that_are_read_are_not_too_many() -> None:
+    # Those of kinds and of the reference are looked up.
+    read = [page for page in OF_USERS if not page.startswith(("docs/kinds/", "docs/reference/"))]
+    assert sum(len(text(page).split()) for page in read) <= MOST_WORDS_IN_ALL
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
