@@ -57,7 +57,20 @@ spec:
     url: https://git.example.com/shop/flags.git
     ref: {{semver: newest, brnach: main}}
 END"""
+_OPERATORS: Final = """cat >values.yaml <<'END'
+sidecarConfiguration: {image: {repository: ghcr.io/open-feature/flagd, tag: v0.15.4}}
+flagdProxyConfiguration: {port: 9015}
+END
+mkdir manifests && cat >manifests/flags.yaml <<'END'
+apiVersion: core.openfeature.dev/v1beta1
+kind: FeatureFlagSource
+metadata: {name: flags, namespace: shop}
+spec:
+  sources:
+    - {provider: file, source: flags}
+END"""
 PLAYED: Final = {
+    "docs/coming-from-openfeature-operator.md": _OPERATORS,
     "docs/cli-definitions.md": _COMPARED,
     "docs/observability.md": _SERVED,
     "docs/page.md": _EXAMPLE,
@@ -70,7 +83,7 @@ ELSEWHERE: Final = {
     "kubectl ": "asks a cluster for objects that the page only names; the guides on a cluster type such",
     "flagstaff up s3://": "needs a store",
     "flagstaff push ": "needs a registry",
-    "flagstaff migrate ": "needs a cluster of OpenFeature Operator, or its manifests",
+    "flagstaff migrate apply ": "needs a cluster of OpenFeature Operator",
     "flagstaff reconcile ": "asks a cluster",
     "flagstaff events ": "asks a cluster",
     "flagstaff test-alert ": "needs a service that receives alerts",
