@@ -47,7 +47,7 @@ NO_CODES: Final = {"e-0", "utf-8"}
 """Constants that look like a problem's code and are none."""
 OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
 OF_APPLICATIONS: Final = {"FLAGD_HOST", "FLAGD_RESOLVER"}
-OF_BUILDS: Final = {"FLAGSTAFF_NATIVE"}
+OF_BUILDS: Final = {"FLAGSTAFF_NATIVE", "FLAGSTAFF_PUBLISHED"}
 OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
 OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
