@@ -16,7 +16,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/api": 4100,
     "controller/app": 2400,
     "controller/artifacts": 650,
-    "controller/cli": 6900,
+    "controller/cli": 7300,
     "controller/configurations": 1150,
     "controller/delivery": 2900,
     "controller/events": 3200,
@@ -48,7 +48,7 @@ BUDGET: Final[dict[str, int]] = {
 """Lines of code that a package may have, without blank lines, comments and docstrings. A commit that raises
 a number says why.
 """
-MOST_IMPORTS: Final = 0.118
+MOST_IMPORTS: Final = 0.119
 """The share of lines of imports in the code. An import that does not fit on one line has one name on each."""
 
 

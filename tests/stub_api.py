@@ -95,6 +95,8 @@ class StubApi:
     def __init__(self, folder: Path) -> None:
         self.asked: list[tuple[str, str, int]] = []
         """(method, path, status) of each request."""
+        self.denied: set[str] = set()
+        """Plurals, or names of pods, that the user has no right to."""
         self._objects: dict[str, dict[str, Any]] = {}
         self._watches: set[tuple[str, asyncio.Queue[dict[str, Any]]]] = set()
         self._version = 1
@@ -208,6 +210,13 @@ class StubApi:
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         fault = self._fault
+        if not self.denied.isdisjoint(request.path.split("/")):
+            status = {
+                "kind": "Status",
+                "code": 403,
+                "message": f"{request.path} is forbidden: no right to it",
+            }
+            return web.json_response(status, status=403)
         if fault.isdigit():
             status = {"kind": "Status", "code": int(fault), "message": "not now"}
             return web.json_response(status, status=int(fault), headers={"Retry-After": "1"})
@@ -221,6 +230,10 @@ class StubApi:
         return None
 
     def _discovery(self, parts: list[str]) -> web.Response | None:
+        if parts == ["version"]:
+            return web.json_response({"gitVersion": "v1.33.0", "major": "1", "minor": "33"})
+        if parts[-3:-2] == ["pods"] and parts[-1] == "log":
+            return web.Response(text=f"the log of {parts[-2]}\n")
         if parts == ["api"]:
             return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
         if parts == ["apis"]:
@@ -250,8 +263,14 @@ class StubApi:
         path = request.path
         kind = _listed_kind(path)
         if request.method == "GET" and kind is not None:
+            labels = dict(
+                part.split("=") for part in request.query.get("labelSelector", "").split(",") if part
+            )
             items = [
-                each for name, each in self._objects.items() if _collection(name).endswith(_plural(path))
+                each
+                for name, each in self._objects.items()
+                if _collection(name).endswith(_plural(path))
+                and labels.items() <= each["metadata"].get("labels", {}).items()
             ]
             found = {"kind": f"{kind}List", "metadata": {"resourceVersion": str(self._version)}}
             return web.json_response({**found, "items": items})
@@ -262,6 +281,9 @@ class StubApi:
             path = f"{path}/{body['metadata']['name']}"
         target = path.removesuffix("/status")
         known = self._objects.get(target)
+        if request.method == "DELETE":
+            self._objects.pop(target, None)
+            return web.json_response({"kind": "Status", "metadata": {}})
         if request.method == "GET" or (known is None and isinstance(body, list)):
             return web.json_response(known or {"code": 404, "kind": "Status"}, status=200 if known else 404)
         if isinstance(body, list):

@@ -11,9 +11,10 @@ import argparse
 import contextlib
 import gc
 import importlib
+import itertools
 import os
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from controller.cli.printing import (
     INTERRUPTED,
@@ -29,46 +30,66 @@ from controller.cli.printing import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-VERBS: Final = {
-    "up": "serve the flags of a Git repository or an artifact on this machine",
-    "lint": "check flag definitions",
-    "eval": "evaluate one flag of a folder or repository, and say why",
-    "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
-    "init": "write a repository to start from",
-    "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
-    "push": "push a folder of definitions to a container registry",
-    "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
-    "controller": "run the Kubernetes controller",
-    "admission": "inject evaluators into pods, and refuse bad flags, as the API server asks",
-    "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
-    "page": "show the flags of a cluster, their delivery and what waits for a person, on a web page",
-    "inject": "print manifests with the evaluators that their pods will get",
-    "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
-    "get": "list the sources, flag sets and flags of a cluster, and how they are",
-    "describe": "show one object in words: conditions, problems, history, evaluators and Events",
-    "tree": "show sources, their flag sets, and who does not serve these yet",
-    "trace": "follow a flag of a cluster back to file, line, commit, author and pull request",
-    "stats": "count the objects of each kind, and how they are",
-    "history": "list the revisions that a flag set applied",
-    "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
-    "suspend": "keep the controller from acting on objects",
-    "resume": "let the controller act on suspended objects again",
-    "override": "set a flag by hand for a while, over what Git says",
-    "rollout": "show and steer the rollout of a change, and plan one",
-    "create": "make a source or a flag set, or print its manifest",
-    "export": "print objects of a cluster as manifests",
-    "logs": "show what the controller, the proxy and admission log",
-    "check": "say whether a cluster and the installation in it are sound",
-    "install": "apply or print the manifests of the usual installation",
-    "uninstall": "remove the processes and their rights, and keep all flags",
-    "completion": "print the script by which a shell completes verbs and options",
-    "wait": "wait until all evaluators of a cluster serve a revision",
-    "fleet": "show which revision each evaluator of a cluster serves",
-    "events": "show what happened to the flags of a cluster, and what happens now",
-    "test-alert": "have a FlagProvider of a cluster send a test message",
-    "flags": "list what a running evaluator serves",
-    "explain": "evaluate one flag on a running evaluator, and say why",
+VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Start": {
+        "init": "write a repository to start from",
+        "install": "apply or print the manifests of the usual installation",
+        "check": "say whether a cluster and the installation in it are sound",
+        "uninstall": "remove the processes and their rights, and keep all flags",
+        "version": "print the version of this program, and of what a cluster runs",
+        "completion": "print the script by which a shell completes verbs and options",
+    },
+    "Serve flags on this machine": {
+        "up": "serve the flags of a Git repository or an artifact on this machine",
+        "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
+    },
+    "Check, try, compare and publish definitions": {
+        "lint": "check flag definitions",
+        "eval": "evaluate one flag of a folder or repository, and say why",
+        "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
+        "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
+        "push": "push a folder of definitions to a container registry",
+    },
+    "Ask an evaluator": {
+        "flags": "list what a running evaluator serves",
+        "explain": "evaluate one flag on a running evaluator, and say why",
+    },
+    "See a cluster": {
+        "get": "list the sources, flag sets and flags of a cluster, and how they are",
+        "describe": "show one object in words: conditions, problems, history, evaluators and Events",
+        "tree": "show sources, their flag sets, and who does not serve these yet",
+        "trace": "follow a flag of a cluster back to file, line, commit, author and pull request",
+        "stats": "count the objects of each kind, and how they are",
+        "history": "list the revisions that a flag set applied",
+        "events": "show what happened to the flags of a cluster, and what happens now",
+        "logs": "show what the controller, the proxy and admission log",
+        "fleet": "show which revision each evaluator of a cluster serves",
+        "page": "show the flags of a cluster, their delivery and what waits for a person, on a web page",
+    },
+    "Act on a cluster": {
+        "create": "make a source or a flag set, or print its manifest",
+        "delete": "delete objects, and say what follows",
+        "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
+        "suspend": "keep the controller from acting on objects",
+        "resume": "let the controller act on suspended objects again",
+        "override": "set a flag by hand for a while, over what Git says",
+        "rollout": "show and steer the rollout of a change, and plan one",
+        "wait": "wait until all evaluators of a cluster serve a revision",
+        "export": "print objects of a cluster as manifests",
+        "test-alert": "have a FlagProvider of a cluster send a test message",
+    },
+    "Move over from OpenFeature Operator": {
+        "inject": "print manifests with the evaluators that their pods will get",
+        "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
+    },
+    "Run the parts of an installation": {
+        "controller": "run the Kubernetes controller",
+        "admission": "inject evaluators into pods, and refuse bad flags, as the API server asks",
+        "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
+    },
 }
+"""Verbs with their summaries, in the groups of `--help` and docs/cli.md."""
+VERBS: Final = {verb: summary for group in VERB_GROUPS.values() for verb, summary in group.items()}
 _MODULES: Final = {
     "evaluator": "evaluator.cli",
     "resume": "controller.cli.suspend",
@@ -80,6 +101,7 @@ _MODULES: Final = {
 }
 """Where a verb is found that has no module of its name."""
 
+_SCRIPT: Final = "flagstaff"
 _OURS: Final = ("controller", "evaluator")
 
 
@@ -101,16 +123,42 @@ def sentence(summary: str) -> str:
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors do not print every option, and suggest what may have been meant."""
 
+    words: ClassVar[Sequence[str]] = ()
+    """All arguments of the script."""
+
+    def format_help(self) -> str:
+        """Return the help; that of the script lists the verbs by groups."""
+        if self.prog != _SCRIPT:
+            return super().format_help()
+        lines = [f"usage: {_SCRIPT} VERB ...", "", str(self.description)]
+        for title, verbs in VERB_GROUPS.items():
+            lines += ["", f"{title}:", *(f"  {verb:<12} {summary}" for verb, summary in verbs.items())]
+        return "\n".join([*lines, "", f"{_SCRIPT} VERB --help lists the options of a verb.", ""])
+
     def error(self, message: str) -> NoReturn:
-        """Exit with 2."""
-        said = printable(message.removeprefix("argument ").replace("\n", " "))
-        self.exit(USAGE, f"{self.prog}: {said}\ntry: {self.prog} --help\n")
+        """Exit with 2. A misspelt option is named first: its value may be the word that is missing."""
+        own = itertools.takewhile(lambda word: word != "--", self.words)
+        options = [word.partition("=")[0] for word in own if word.startswith("--")]
+        known = self._options()
+        misspelt = [word for word in options if not any(option.startswith(word) for option in known)]
+        if misspelt:
+            self.refuse(misspelt)
+        self._end(message)
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """Exit with 2 for words that are neither options nor arguments of this verb."""
-        options = [text for parser in (self, *_parsers_below(self)) for text in parser._option_string_actions]
+        options = self._options()
         hints = (did_you_mean(word.partition("=")[0], options) for word in words if word.startswith("-"))
-        self.error(f"unrecognized arguments: {' '.join(words)}{next(filter(None, hints), '')}")
+        self._end(f"unrecognized arguments: {' '.join(words)}{next(filter(None, hints), '')}")
+
+    def _options(self) -> list[str]:
+        return [text for parser in (self, *_parsers_below(self)) for text in parser._option_string_actions]
+
+    def _end(self, message: str) -> NoReturn:
+        said = printable(message.removeprefix("argument ").replace("\n", " "))
+        # Of `diff`, 2 says that flags differ.
+        code = PROBLEM if "--detailed-exitcode" in self.words else USAGE
+        self.exit(code, f"{self.prog}: {said}\ntry: {self.prog} --help\n")
 
 
 def _parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -159,6 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parser, verbs = _parsers()
+    _Parser.words = arguments
     verb = _verb(arguments)
     if verb and verb not in VERBS:
         parser.error(f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}")
@@ -185,7 +234,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     """The parser, and those of its verbs, which have no arguments yet."""
-    parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
+    parser = _Parser(prog=_SCRIPT, description="GitOps feature flags for OpenFeature.")
     parser.add_argument("--version", action="store_true", help="print version, commit and date, and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     return parser, {

@@ -15,11 +15,11 @@ from controller.flagsets.patches import Patch
 from controller.flagsets.substitution import NAME
 from controller.local.local_options import LocalOptions
 from evaluator.flags.model import Bucketing
+from evaluator.host.times import parse_duration
 
 PASSWORD: Final = "FLAGSTAFF_REGISTRY_PASSWORD"  # noqa: S105 - the variable's name
 _LONGEST_LINE: Final = 64 * 1024
 _LONGEST: Final = 86_400.0
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, reference: str) -> None:
@@ -167,16 +167,12 @@ def committed_reference(text: str | None) -> str | None:
 
 
 def seconds(text: str) -> float:
-    """`10`, `10s`, `1m` or `1h` as seconds, more than 0."""
-    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1.0)
-    try:
-        value = float(number) * unit
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= _LONGEST:
+    """`10`, `10s`, `1m30s` or `1h` as seconds, more than 0."""
+    value = parse_duration(f"{text}s" if text[-1:].isdecimal() else text)
+    if value is None or not 0 < value <= _LONGEST:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a valid duration; use 10s, 5m or 1h, at most 24h"
-        ) from None
+            f"{text!r} is not a valid duration; use 10s, 1m30s or 1h, at most 24h"
+        )
     return value
 
 

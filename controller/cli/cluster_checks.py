@@ -15,7 +15,7 @@ from cryptography import x509
 
 from controller.api import kinds
 from controller.cli.object_rows import RECORD, SHOWN
-from controller.kube.answers import require_good
+from controller.kube.answers import require_good, require_object
 from controller.pods.installation import CONTAINER
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Failed
@@ -82,46 +82,69 @@ async def check_cluster(cluster: Cluster) -> AsyncIterator[CheckResult]:
 
 
 async def check_installation(cluster: Cluster, namespace: str) -> AsyncIterator[CheckResult]:
-    """Yield what an installation in `namespace` consists of. Raises Failed."""
-    for type_ in SHOWN:
-        yield await _kind(cluster, type_)
-    yield await _rights(cluster)
+    """Yield what an installation in `namespace` consists of. What cannot be read is unknown, and the other
+    checks go on.
+    """
     place = quote(namespace, safe="")
-    deployments = await _items(cluster, f"/apis/apps/v1/namespaces/{place}/deployments", _SELECTOR)
+    checks = {
+        **{type_.kind: _kind(cluster, type_) for type_ in SHOWN},
+        "your rights": _rights(cluster),
+        "processes": _processes(cluster, namespace),
+        "leader": _leader(cluster, place),
+        **{name: _certificate(cluster, plural, name) for plural, name in _WEBHOOKS},
+        "evaluators": _evaluators(cluster),
+    }
+    for check, results in checks.items():
+        try:
+            async for result in results:
+                yield result
+        except Failed as failed:
+            yield _warn(check, f"unknown: {failed.message}")
+
+
+async def deployments_of(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """The Deployments of an installation. Raises Failed."""
+    path = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/deployments"
+    answer = await cluster.requests.ask("GET", path, _SELECTOR)
+    return list(require_object(answer, "deployments", "").get("items") or ())
+
+
+def images_of(deployment: Mapping[str, Any]) -> list[str]:
+    """The images of a Deployment's containers."""
+    return [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]]
+
+
+async def _processes(cluster: Cluster, namespace: str) -> AsyncIterator[CheckResult]:
+    deployments = await deployments_of(cluster, namespace)
     if not deployments:
         yield _failure(
             "processes", f"no Deployment of Flagstaff in {namespace}; install it, or see --system-namespace"
         )
     for deployment in deployments:
         yield _deployment(deployment)
-    yield await _leader(cluster, place)
-    for plural, name in _WEBHOOKS:
-        if (result := await _certificate(cluster, plural, name)) is not None:
-            yield result
-    async for result in _evaluators(cluster):
-        yield result
 
 
-async def _kind(cluster: Cluster, type_: ResourceType) -> CheckResult:
+async def _kind(cluster: Cluster, type_: ResourceType) -> AsyncIterator[CheckResult]:
     name = f"{type_.plural}.{type_.group}"
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
     answer = await cluster.requests.ask("GET", path)
     if answer.status == HTTPStatus.NOT_FOUND:
-        return _failure(type_.kind, "is not installed; kubectl apply --server-side -f crds/")
-    if answer.status == HTTPStatus.FORBIDDEN:
-        return _warn(type_.kind, f"unknown: {answer.message}")
+        yield _failure(type_.kind, "is not installed; kubectl apply --server-side -f crds/")
+        return
     require_good(answer, "CustomResourceDefinition", name)
     versions = {entry["name"]: entry for entry in answer.body["spec"]["versions"] if entry.get("served")}
     if type_.version not in versions:
-        return _failure(type_.kind, f"version {type_.version} is not served, only {', '.join(versions)}")
+        yield _failure(type_.kind, f"version {type_.version} is not served, only {', '.join(versions)}")
+        return
     installed = versions[type_.version].get("schema", {}).get("openAPIV3Schema", {})
     lacking = sorted({*_fields(schemas(type_)[type_.version])} - {*_fields(installed)})
     if lacking:
         named = ", ".join(lacking[:3])
-        return _warn(
+        yield _warn(
             type_.kind, f"the definition is older than this program: it lacks {named}; apply crds/ again"
         )
-    return _ok(type_.kind, f"{type_.version}, as this program knows it")
+        return
+    yield _ok(type_.kind, f"{type_.version}, as this program knows it")
 
 
 def _fields(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -133,7 +156,7 @@ def _fields(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from _fields(field, f"{above}{name}.")
 
 
-async def _rights(cluster: Cluster) -> CheckResult:
+async def _rights(cluster: Cluster) -> AsyncIterator[CheckResult]:
     rights = [
         (type_, verb)
         for type_ in (kinds.FLAG_SOURCE, kinds.FLAG_SET, kinds.FEATURE_FLAG_CONFIGURATION)
@@ -143,8 +166,9 @@ async def _rights(cluster: Cluster) -> CheckResult:
         f"{verb} {type_.plural}" for type_, verb in rights if not await _is_allowed(cluster, type_, verb)
     ]
     if denied:
-        return _warn("your rights", f"you may not, in all namespaces: {', '.join(denied)}")
-    return _ok("your rights", f"you may {', '.join(_VERBS)} sources, sets and configurations everywhere")
+        yield _warn("your rights", f"you may not, in all namespaces: {', '.join(denied)}")
+        return
+    yield _ok("your rights", f"you may {', '.join(_VERBS)} sources, sets and configurations everywhere")
 
 
 async def _is_allowed(cluster: Cluster, type_: ResourceType, verb: str) -> bool:
@@ -163,7 +187,7 @@ async def _is_allowed(cluster: Cluster, type_: ResourceType, verb: str) -> bool:
 def _deployment(deployment: Mapping[str, Any]) -> CheckResult:
     name, wanted = deployment["metadata"]["name"], deployment["spec"].get("replicas", 1)
     ready = (deployment.get("status") or {}).get("readyReplicas", 0)
-    images = [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]]
+    images = images_of(deployment)
     if ready < wanted:
         return _failure(name, f"{ready} of {wanted} replicas are ready; see kubectl describe pods")
     if skew := _other_versions(images):
@@ -183,33 +207,31 @@ def _other_versions(images: Sequence[str]) -> list[str]:
     )
 
 
-async def _leader(cluster: Cluster, place: str) -> CheckResult:
+async def _leader(cluster: Cluster, place: str) -> AsyncIterator[CheckResult]:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases/flagstaff-controller"
     answer = await cluster.requests.ask("GET", path)
     if answer.status == HTTPStatus.NOT_FOUND:
-        return _warn("leader", "no controller has led yet, or its Lease has another name")
-    if answer.status == HTTPStatus.FORBIDDEN:
-        return _warn("leader", f"unknown: {answer.message}")
+        yield _warn("leader", "no controller has led yet, or its Lease has another name")
+        return
     require_good(answer, "Lease", "flagstaff-controller")
     spec = answer.body.get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "nobody", spec.get("renewTime")
     moment = parse_time(renewed)
     late = moment is None or now() - moment > _LATE
     if late:
-        return _failure("leader", f"{holder} has not renewed the Lease since {renewed or 'its start'}")
-    return _ok("leader", str(holder))
+        yield _failure("leader", f"{holder} has not renewed the Lease since {renewed or 'its start'}")
+        return
+    yield _ok("leader", str(holder))
 
 
-async def _certificate(cluster: Cluster, plural: str, name: str) -> CheckResult | None:
-    """The authority by which the API server knows admission; None where that is not installed."""
+async def _certificate(cluster: Cluster, plural: str, name: str) -> AsyncIterator[CheckResult]:
+    """The authority by which the API server knows admission; nothing where that is not installed."""
     answer = await cluster.requests.ask("GET", f"{_HOOKS}/{plural}/{name}")
     if answer.status == HTTPStatus.NOT_FOUND:
-        return None
-    if answer.status == HTTPStatus.FORBIDDEN:
-        return _warn(name, f"unknown: {answer.message}")
+        return
     require_good(answer, plural, name)
     bundles = [hook.get("clientConfig", {}).get("caBundle") for hook in answer.body.get("webhooks") or ()]
-    return _authority(name, bundles)
+    yield _authority(name, bundles)
 
 
 def _authority(name: str, bundles: Sequence[str | None]) -> CheckResult:
@@ -233,11 +255,7 @@ def _authority(name: str, bundles: Sequence[str | None]) -> CheckResult:
 
 async def _evaluators(cluster: Cluster) -> AsyncIterator[CheckResult]:
     """Yield the images of evaluators in pods that are of another version."""
-    try:
-        pods = await cluster.everywhere(kinds.POD.api_version, kinds.POD.plural, ())
-    except Failed as failed:
-        yield _warn("evaluators", f"unknown: {failed.message}")
-        return
+    pods = await cluster.everywhere(kinds.POD.api_version, kinds.POD.plural, ())
     images: dict[str, int] = {}
     for pod in pods:
         spec = pod.get("spec") or {}
@@ -252,12 +270,3 @@ async def _evaluators(cluster: Cluster) -> AsyncIterator[CheckResult]:
         )
     elif images:
         yield _ok("evaluators", f"{sum(images.values())} in pods are of version {_own()}")
-
-
-async def _items(cluster: Cluster, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The objects of a list; none where it may not be read."""
-    answer = await cluster.requests.ask("GET", path, query)
-    if answer.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
-        return []
-    require_good(answer, path.rpartition("/")[2], "")
-    return list(answer.body.get("items") or ())

@@ -105,9 +105,11 @@ async def open_view(
 
 
 @contextlib.asynccontextmanager
-async def update_view(connection: ClusterConnection, view: ClusterView) -> AsyncIterator[None]:
-    """Keep `view` up to date over a connection."""
-    scopes = [WatchScope(type_, connection.namespace) for type_ in view.types]
+async def update_view(
+    connection: ClusterConnection, view: ClusterView, labels: str = ""
+) -> AsyncIterator[None]:
+    """Keep `view` up to date over a connection; `labels` is a selector."""
+    scopes = [WatchScope(type_, connection.namespace, labels=labels) for type_ in view.types]
     reflectors = reflectors_of(connection.cluster.api, view.informer, scopes)
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     # The command prints the fault once; a logger without configuration would print it again for each kind.

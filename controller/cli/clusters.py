@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.cli.printing import Exit, progress
+from controller.cli.printing import USAGE, Exit, progress
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
@@ -54,6 +54,50 @@ def add_cluster_arguments(
             help=f"how long to wait, such as 90s or 5m (default {timeout}s)",
         )  # fmt: skip
     add_kubeconfig_arguments(parser)
+
+
+def add_objects_arguments(parser: argparse.ArgumentParser, kinds: str) -> None:
+    """KIND NAME..., or KIND/NAME..., for `named_objects`; `kinds` is the help text."""
+    parser.add_argument("kind", metavar="KIND", help=f"{kinds}; or KIND/NAME...")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="the objects' names")
+
+
+def named_objects(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """(kind, names) of the words of `add_objects_arguments`. Raises Exit for a mixture of both forms, and for
+    several kinds.
+    """
+    words = [options.kind, *options.names]
+    pairs = [word.partition("/") for word in words]
+    if not any(slash for _, slash, _ in pairs):
+        return options.kind, options.names
+    if len({kind.lower() for kind, _, _ in pairs}) > 1 or not all(kind and name for kind, _, name in pairs):
+        raise Exit(f"{' '.join(words)}: write KIND NAME..., or KIND/NAME... of one kind", USAGE)
+    return pairs[0][0], [name for _, _, name in pairs]
+
+
+def named_object(options: argparse.Namespace) -> tuple[str, str]:
+    """(kind, name) where a verb is about one object. Raises Exit for none and for several."""
+    kind, names = named_objects(options)
+    if len(names) != 1:
+        raise Exit(f"name one object: {kind} NAME, or {kind}/NAME", USAGE)
+    return kind, names[0]
+
+
+def add_selector_argument(parser: argparse.ArgumentParser) -> None:
+    """-l and --selector."""
+    parser.add_argument(
+        "-l", "--selector", default="", metavar="LABELS", help="only objects with such labels: app=shop"
+    )
+
+
+def add_since_argument(parser: argparse.ArgumentParser) -> None:
+    """--since, in seconds; None: from the beginning."""
+    # Imported here, as for --timeout.
+    from controller.cli.arguments import seconds
+
+    parser.add_argument(
+        "--since", type=seconds, metavar="TIME", help="only what is newer, such as 90s, 5m or 1h30m"
+    )
 
 
 def add_kubeconfig_arguments(parser: argparse.ArgumentParser) -> None:

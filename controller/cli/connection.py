@@ -39,10 +39,10 @@ class ClusterConnection:
         """All objects of these kinds, by kind in their order, then by namespace and name. Raises Failed."""
         return [Resource.of(body) for type_ in types for body in await self.bodies(type_)]
 
-    async def bodies(self, type_: ResourceType) -> list[dict[str, Any]]:
-        """The bodies of all objects of a kind, by namespace and name. Raises Failed."""
+    async def bodies(self, type_: ResourceType, labels: str = "") -> list[dict[str, Any]]:
+        """The bodies of all objects of a kind with these `labels`, by namespace and name. Raises Failed."""
         namespaces = [self.namespace] if self.namespace else []
-        bodies = await self.cluster.everywhere(type_.api_version, type_.plural, namespaces)
+        bodies = await self.cluster.everywhere(type_.api_version, type_.plural, namespaces, labels=labels)
         whole = [{"apiVersion": type_.api_version, **body, "kind": type_.kind} for body in bodies]
         return sorted(whole, key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
 

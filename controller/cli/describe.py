@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli import clusters
 from controller.cli.output import DOCUMENTS, add_output_argument, document
 from controller.cli.printing import OK
 
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 
 def configure_describe(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("what", metavar="KIND", help="source, set, or another kind")
-    parser.add_argument("name", metavar="NAME", help="the object's name")
+    clusters.add_objects_arguments(parser, "source, set, or another kind")
     add_output_argument(parser, "text", *DOCUMENTS)
-    add_cluster_arguments(parser)
+    clusters.add_cluster_arguments(parser)
     parser.set_defaults(run=run_describe)
 
 
 def run_describe(options: argparse.Namespace) -> int:
     """0 shown; 1 no such object; 2 wrong usage; 3 no cluster."""
-    body, events, states = run_on_cluster(lambda: _read_object(options), doing="reading the cluster")
+    body, events, states = clusters.run_on_cluster(lambda: _read_object(options), doing="reading the cluster")
     from controller.api.meta import Resource
     from controller.cli.description import describe_object
 
@@ -50,9 +49,10 @@ async def _read_object(
     from controller.cli.object_rows import type_named
     from controller.runtime.event import as_event
 
-    type_ = type_named(options.what)
-    async with open_connection(scope_of(options)) as connection:
-        body = await connection.body(type_, options.name)
+    word, name = clusters.named_object(options)
+    type_ = type_named(word)
+    async with open_connection(clusters.scope_of(options)) as connection:
+        body = await connection.body(type_, name)
         about = [
             as_event(event)
             for event in await connection.bodies(EVENT)

@@ -117,6 +117,8 @@ def options_of_set(flag_set: Resource, options: argparse.Namespace, verb: str) -
 
 
 _HEAD: Final = "HEAD"
+_DIFFERS: Final = 2
+"""The exit code of `--detailed-exitcode` where flags differ."""
 
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
@@ -141,13 +143,29 @@ def configure_diff(parser: argparse.ArgumentParser) -> None:
         "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
         help="what a bad flag holds back: itself (PerFlag, the default) or the whole set (Atomic)",
     )  # fmt: skip
+    parser.add_argument(
+        "--detailed-exitcode", action="store_true",
+        help="exit with 0 where no flag differs, 2 where some do, and 1 for an error, as Terraform does",
+    )  # fmt: skip
     add_output_argument(parser, "text", "json", "yaml", "markdown")
     add_cluster_arguments(parser)
     parser.set_defaults(run=run, bucketing=Bucketing.V2.value, ref=None)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0: no flag differs; 1: some do, or a definition is bad; 2 wrong usage; 3 no source, no cluster."""
+    """0: no flag differs; 1: some do, or a definition is bad; 2 wrong usage; 3 no source, no cluster. With
+    --detailed-exitcode 0: no flag differs; 2: some do; 1: anything else.
+    """
+    if not options.detailed_exitcode:
+        differs, bad = _show(options)
+        return PROBLEM if differs or bad else OK
+    with exit_on(PROBLEM, Exit):
+        differs, bad = _show(options)
+    return PROBLEM if bad else _DIFFERS if differs else OK
+
+
+def _show(options: argparse.Namespace) -> tuple[bool, bool]:
+    """Print the differences. (Whether there are any, whether a definition is bad). Raises Exit."""
     if options.against_cluster:
         changes, after = _against_cluster(options)
     else:
@@ -162,7 +180,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output == "text":
         for problem in bad:
             print(problem, file=sys.stderr)
-    return PROBLEM if changes or bad else OK
+    return bool(changes), bool(bad)
 
 
 def _print(changes: FlagChanges) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import sys
@@ -20,7 +21,6 @@ from controller.runtime.setbacks import Failed, Setback
 from evaluator.host.times import precise_timestamp
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from controller.api.kind import ResourceType
@@ -39,24 +39,31 @@ class ReadSets:
     resources: Sequence[Resource]
     states: dict[ObjectKey, SetState]
     """By object and by FlagSet."""
+    denied: Sequence[str] = ()
+    """For each of the kinds that could not be read, why not."""
 
 
-async def read_states(connection: ClusterConnection, *types: ResourceType) -> ReadSets:
+async def read_states(connection: ClusterConnection, *types: ResourceType, in_part: bool = False) -> ReadSets:
     """The objects of these kinds, and the states of all flag sets. Kinds that only the states are read from
-    may be denied to the user. Raises Setback.
+    may be denied to the user, and with `in_part` some of the others. Raises Setback.
     """
-    resources = await connection.resources(*types)
-    known, unknown = [*resources], []
-    for type_ in STATE_TYPES:
-        if type_ in types:
-            continue
+    resources: list[Resource] = []
+    known: list[Resource] = []
+    denied: dict[str, str] = {}
+    for type_ in (*types, *(state for state in STATE_TYPES if state not in types)):
         try:
-            known += await connection.resources(type_)
+            objects = await connection.resources(type_)
         except Failed as failure:
-            if failure.reason != "AccessDenied":
+            if failure.reason != "AccessDenied" or (type_ in types and not in_part):
                 raise
-            unknown.append(type_.kind)
-    return ReadSets(resources, by_member(read_sets(known, now(), unknown=unknown)))
+            denied[type_.kind] = failure.message
+            continue
+        known += objects
+        resources += objects if type_ in types else ()
+    messages = [denied[type_.kind] for type_ in types if type_.kind in denied]
+    if len(messages) == len(types) > 0:
+        raise Failed("AccessDenied", messages[0])
+    return ReadSets(resources, by_member(read_sets(known, now(), unknown=[*denied])), messages)
 
 
 TIMEOUT: Final = 30
@@ -65,10 +72,11 @@ _POLL: Final = 0.2
 
 
 def add_effect_arguments(parser: argparse.ArgumentParser) -> None:
-    """--no-wait, beside the --timeout of `add_cluster_arguments`."""
+    """--wait and --no-wait, beside the --timeout of `add_cluster_arguments`."""
     parser.add_argument(
-        "--no-wait", dest="wait", action="store_false", help="do not wait until it has taken effect"
-    )
+        "--wait", action=argparse.BooleanOptionalAction, default=True,
+        help="wait until it has taken effect (the default), or do not",
+    )  # fmt: skip
 
 
 async def request(

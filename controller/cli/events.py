@@ -9,10 +9,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import CHANGES
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.output import add_output_argument
+from controller.cli.clusters import add_cluster_arguments, add_since_argument, run_on_cluster, scope_of
+from controller.cli.output import add_output_argument, add_watch_argument
 from controller.cli.printing import printable
+from controller.runtime.clock import now
 from controller.runtime.plain_text import one_line
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     import argparse
@@ -28,16 +30,21 @@ _TYPES: Final = {"error": "Warning", "info": "Normal"}
 
 def configure_events(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--watch", action="store_true", help="keep running and show each Event, until Ctrl-C")
+    add_watch_argument(parser, "each new Event")
     parser.add_argument("--for", dest="about", metavar="KIND/NAME", help="only Events about this object")
     parser.add_argument("--types", choices=sorted(_TYPES.values()), help="only Events of this type")
+    add_since_argument(parser)
     add_output_argument(parser, "text", "json")
     add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 shown; 3 no cluster."""
+    """0 shown; 2 wrong usage; 3 no cluster."""
+    if options.about:
+        from controller.cli.object_rows import object_text
+
+        options.about = object_text(options.about)
     with contextlib.suppress(KeyboardInterrupt):
         run_on_cluster(lambda: _show(options))
     return 0
@@ -60,7 +67,10 @@ async def _show(options: argparse.Namespace) -> None:
 
 def _is_wanted(event: Mapping[str, Any], options: argparse.Namespace) -> bool:
     about = event["involvedObject"]
-    if options.about and f"{about['kind']}/{about['name']}".lower() != options.about.lower():
+    if options.about and f"{about['kind']}/{about['name']}".lower() != options.about:
+        return False
+    moment = parse_time(event["timestamp"])
+    if options.since and moment is not None and (now() - moment).total_seconds() > options.since:
         return False
     return options.types in {None, _TYPES[event["severity"]]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli import clusters
 from controller.cli.output import add_output_argument, document
 from controller.cli.printing import OK, USAGE, Exit
 
@@ -18,18 +18,21 @@ _ALL: Final = "all"
 
 def configure_export(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("what", metavar="KIND", help="source, set, another kind, or all")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="only these objects")
+    clusters.add_objects_arguments(parser, "source, set, another kind, or all")
+    clusters.add_selector_argument(parser)
     add_output_argument(parser, "yaml", "json")
-    add_cluster_arguments(parser, lists=True)
+    clusters.add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0 printed; 1 no such object or namespace; 2 wrong usage; 3 no cluster."""
-    if options.names and (options.what == _ALL or options.all_namespaces):
-        raise Exit("names need a kind and one namespace, such as export set NAME -n NAMESPACE", USAGE)
-    manifests = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    word, names = clusters.named_objects(options)
+    if names and (word == _ALL or options.all_namespaces or options.selector):
+        raise Exit(
+            "names need a kind and one namespace, and no selector: export set NAME -n NAMESPACE", USAGE
+        )
+    manifests = clusters.run_on_cluster(lambda: _read(options, word, names), doing="reading the cluster")
     if options.output == "json":
         print(document({"apiVersion": "v1", "kind": "List", "items": manifests}, "json"), end="")
     else:
@@ -37,18 +40,18 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-async def _read(options: argparse.Namespace) -> list[dict[str, Any]]:
+async def _read(options: argparse.Namespace, word: str, names: list[str]) -> list[dict[str, Any]]:
     # Imported here: it takes a second or two.
     from controller.cli.connection import open_connection
     from controller.cli.object_rows import SHOWN, type_named
 
-    types = SHOWN if options.what == _ALL else (type_named(options.what, _ALL),)
-    async with open_connection(scope_of(options)) as connection:
-        if options.names:
-            bodies = [await connection.body(types[0], name) for name in options.names]
+    types = SHOWN if word == _ALL else (type_named(word, _ALL),)
+    async with open_connection(clusters.scope_of(options)) as connection:
+        if names:
+            bodies = [await connection.body(types[0], name) for name in names]
         else:
-            bodies = [body for type_ in types for body in await connection.bodies(type_)]
-    return [manifest_of(body) for body in bodies if options.names or not _is_written(body)]
+            bodies = [body for type_ in types for body in await connection.bodies(type_, options.selector)]
+    return [manifest_of(body) for body in bodies if names or not _is_written(body)]
 
 
 def _is_written(body: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.output import DOCUMENTS, add_output_argument, document, follow
+from controller.cli.output import DOCUMENTS, add_output_argument, add_watch_argument, document, follow
 from controller.cli.printing import OK, columns, printable, short
 from controller.cli.remote import remote
 from controller.delivery.set_reading import read_sets
@@ -31,9 +31,7 @@ def configure_fleet(parser: argparse.ArgumentParser) -> None:
         "--to", metavar="ADDRESS",
         help="ask one proxy's management port, host:port, for each evaluator that it knows",
     )  # fmt: skip
-    parser.add_argument(
-        "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
-    )
+    add_watch_argument(parser, "each change")
     add_output_argument(parser, "table", *DOCUMENTS)
     add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)

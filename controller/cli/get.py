@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.api.meta import ObjectKey
+from controller.cli import clusters
 from controller.cli.object_rows import (
     SHOWN,
     FlagRow,
     ObjectRow,
     columns_of,
     flag_rows,
+    has_condition,
     object_row,
     type_named,
 )
-from controller.cli.output import FORMS, add_output_argument, document, follow, plain, table
-from controller.cli.printing import OK, USAGE, Exit
+from controller.cli.output import (
+    FORMS,
+    add_output_argument,
+    add_watch_argument,
+    document,
+    follow,
+    plain,
+    table,
+)
+from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from controller.api.kind import ResourceType
@@ -34,26 +46,39 @@ _FLAGS: Final = "flags"
 
 def configure_get(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    clusters.add_objects_arguments(parser, "sources, sets, flags, another kind such as providers, or all")
+    clusters.add_selector_argument(parser)
     parser.add_argument(
-        "what", metavar="KIND", help="sources, sets, flags, another kind such as providers, or all"
-    )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="only these objects, or these flags")
-    parser.add_argument("--watch", action="store_true", help="show each change, until Ctrl-C")
+        "--status-selector", type=_condition, metavar="TYPE=STATUS",
+        help="only objects with this status of a condition, such as ready=false",
+    )  # fmt: skip
+    parser.add_argument("--no-header", "--no-headers", action="store_true", help="print no line of headings")
+    add_watch_argument(parser, "each change")
     add_output_argument(parser, *FORMS)
-    add_cluster_arguments(parser, lists=True)
+    clusters.add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 shown; 1 no such object or namespace; 2 wrong usage; 3 no cluster."""
-    what = _FLAGS if options.what.lower() == "flag" else options.what.lower()
+    """0 shown; 1 no such object or namespace, or some kinds cannot be read; 2 wrong usage; 3 no cluster."""
+    word, options.names = clusters.named_objects(options)
+    what = _FLAGS if word.lower() == "flag" else word.lower()
     if options.names and (what == _ALL or options.all_namespaces):
         raise Exit("names need a kind and one namespace, such as get sets NAME -n NAMESPACE", USAGE)
+    if options.status_selector and what == _FLAGS:
+        raise Exit("--status-selector is for objects: a flag has no conditions", USAGE)
     types = _types(what)
     doing = "" if options.watch else "reading the cluster"
     with contextlib.suppress(KeyboardInterrupt):
-        run_on_cluster(lambda: _show(options, what, types), doing=doing)
+        return clusters.run_on_cluster(lambda: _show(options, what, types), doing=doing)
     return OK
+
+
+def _condition(text: str) -> tuple[str, str]:
+    kind, equals, status = text.partition("=")
+    if not (kind and equals and status):
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=STATUS, such as ready=false")
+    return kind.lower(), status.lower()
 
 
 def _types(what: str) -> tuple[ResourceType, ...]:
@@ -65,68 +90,113 @@ def _types(what: str) -> tuple[ResourceType, ...]:
     return flags if what == _FLAGS else (type_named(what, _ALL, _FLAGS),)
 
 
-async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceType, ...]) -> None:
+async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceType, ...]) -> int:
     # Imported here: it takes a second or two.
     from controller.cli.cluster_view import ClusterView, update_view
     from controller.cli.connection import open_connection
 
-    async with open_connection(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
+    async with (
+        open_connection(clusters.scope_of(options)) as connection,
+        contextlib.AsyncExitStack() as stack,
+    ):
         view = ClusterView(types, connection.namespace)
         if options.watch:
-            await stack.enter_async_context(update_view(connection, view))
-            for type_ in types:
-                await view.wait_for(type_.kind)
-        else:
-            await _load(connection, view)
+            await stack.enter_async_context(update_view(connection, view, options.selector))
+        denied = [type_.kind for type_ in types if not await _read_kind(connection, type_, view, options)]
 
         async def show() -> str:
-            return _text(options, what, types, view, connection)
+            shown = _rows(options, what, types, view)
+            if options.names and not shown:
+                raise _missing(options, what, types, view, connection)
+            return _render(options, types[0].kind if what not in {_ALL, _FLAGS} else what, shown, connection)
 
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
+        if len(_rows(options, what, types, view)) < len(set(options.names)):
+            raise _missing(options, what, types, view, connection)
+    return PROBLEM if denied else OK
 
 
-async def _load(connection: ClusterConnection, view: ClusterView) -> None:
-    for type_ in view.types:
-        for body in await connection.bodies(type_):
+async def _read_kind(
+    connection: ClusterConnection, type_: ResourceType, view: ClusterView, options: argparse.Namespace
+) -> bool:
+    """Whether the view has the objects of a kind. Of `all`, a kind that the user may not read is reported
+    and left out. Raises Setback.
+    """
+    try:
+        if options.watch:
+            await view.wait_for(type_.kind)
+            return True
+        for body in await connection.bodies(type_, options.selector):
             view.informer.learn(type_.kind, body)
         view.informer.end_listing(type_.kind, connection.namespace)
+    except Failed as failure:
+        if options.kind != _ALL or failure.reason != "AccessDenied":
+            raise
+        print(f"flagstaff get: {printable(failure.message)}", file=sys.stderr)
+        return False
+    return True
 
 
-def _text(
+def _all_rows(what: str, types: tuple[ResourceType, ...], view: ClusterView) -> list[Row]:
+    states = view.states()
+    if what == _FLAGS:
+        # Of two objects that one flag set writes, the FeatureFlagConfiguration is what evaluators read.
+        written = [resource for type_ in reversed(types[:2]) for resource in view.of_kind(type_.kind)]
+        delivering = {(resource.namespace, resource.name): resource for resource in written}
+        return [*flag_rows(delivering.values(), view.objects.get, states)]
+    resources = [resource for type_ in types for resource in view.of_kind(type_.kind)]
+    return [object_row(resource, states.get(resource.key)) for resource in resources]
+
+
+def _rows(
+    options: argparse.Namespace, what: str, types: tuple[ResourceType, ...], view: ClusterView
+) -> list[Row]:
+    """The rows that the options select."""
+    rows = _all_rows(what, types, view)
+    if options.names:
+        rows = [row for row in rows if _name(row) in options.names]
+    if options.status_selector:
+        kind, status = options.status_selector
+        rows = [
+            row
+            for row in rows
+            if isinstance(row, ObjectRow)
+            and (resource := view.objects.get(ObjectKey(row.kind, row.namespace, row.name))) is not None
+            and has_condition(resource, kind, status)
+        ]
+    return rows
+
+
+def _missing(
     options: argparse.Namespace,
     what: str,
     types: tuple[ResourceType, ...],
     view: ClusterView,
     connection: ClusterConnection,
+) -> Exit:
+    """What to end with where not all of the names are there."""
+    names = [_name(row) for row in _all_rows(what, types, view)]
+    name = next((name for name in options.names if name not in names), options.names[0])
+    return connection.missing_object("flag" if what == _FLAGS else types[0].kind, name, names)
+
+
+def _render(
+    options: argparse.Namespace, kind: str, shown: Sequence[Row], connection: ClusterConnection
 ) -> str:
-    shown: list[Row]
-    states = view.states()
-    kind = what if what in {_ALL, _FLAGS} else types[0].kind
-    if kind == _FLAGS:
-        # Of two objects that one flag set writes, the FeatureFlagConfiguration is what evaluators read.
-        written = [resource for type_ in reversed(types[:2]) for resource in view.of_kind(type_.kind)]
-        delivering = {(resource.namespace, resource.name): resource for resource in written}
-        shown = [*flag_rows(delivering.values(), view.objects.get, states)]
-    else:
-        resources = [resource for type_ in types for resource in view.of_kind(type_.kind)]
-        shown = [object_row(resource, states.get(resource.key)) for resource in resources]
-    named = [_name(row) for row in shown]
-    for name in options.names:
-        if name not in named:
-            raise connection.missing_object("flag" if kind == _FLAGS else kind, name, named)
-    if options.names:
-        shown = [row for row in shown if _name(row) in options.names]
-    return _render(options.output, kind, shown, namespaced=options.all_namespaces)
-
-
-def _render(form: str, kind: str, shown: Sequence[Row], *, namespaced: bool) -> str:
     record = FlagRow if kind == _FLAGS else ObjectRow
-    if form in {"json", "yaml"}:
-        return document(plain(shown, record), form)
-    if form == "name":
+    if options.output in {"json", "yaml"}:
+        return document(plain(shown, record), options.output)
+    if options.output == "name":
         return "".join(f"{_full_name(row)}\n" for row in shown)
     rows = "flags" if kind == _FLAGS else "objects" if kind == _ALL else f"{kind}s"
-    return table(columns_of(kind, namespaced=namespaced), shown, wide=form == "wide", rows=rows)
+    where = f"in namespace {connection.namespace}; -A lists all namespaces" if connection.namespace else ""
+    return table(
+        columns_of(kind, namespaced=options.all_namespaces),
+        shown,
+        wide=options.output == "wide",
+        rows=f"{rows} {where or 'in any namespace'}",
+        header=not options.no_header,
+    )
 
 
 def _name(row: Row) -> str:

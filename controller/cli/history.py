@@ -51,9 +51,10 @@ async def _read_flag_set(options: argparse.Namespace) -> Resource:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_SET
     from controller.cli.connection import open_connection
+    from controller.cli.object_rows import own_name
 
     async with open_connection(scope_of(options)) as connection:
-        return await connection.get(FLAG_SET, options.name)
+        return await connection.get(FLAG_SET, own_name(options.name, FLAG_SET))
 
 
 def render(history: Sequence[HistoryEntry], form: str) -> str:

@@ -112,7 +112,7 @@ To delete the flags, too: kubectl delete -f <(flagstaff install --export)\
 
 def configure_uninstall(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-s", "--silent", "--yes", dest="yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
     add_kubeconfig_arguments(parser)
     parser.set_defaults(run=run_uninstall)

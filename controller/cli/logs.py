@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.clusters import add_cluster_arguments, add_since_argument, run_on_cluster, scope_of
 from controller.cli.printing import OK, PROBLEM, Exit, printable
+from controller.runtime.setbacks import Failed, Setback
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +31,7 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--level", choices=_LEVELS, default="debug", help="only lines of this level or above")
     parser.add_argument("--tail", type=int, default=200, metavar="N", help="lines of each pod (default 200)")
+    add_since_argument(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="show what is logged from now on")
     parser.add_argument(
         "--system-namespace", default=_NAMESPACE, metavar="NS",
@@ -38,13 +42,17 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 shown; 1 no pods of the installation; 2 wrong usage; 3 no cluster."""
+    """0 shown; 1 no pods of the installation, or some have no log; 2 wrong usage; 3 no cluster."""
+    if options.about:
+        from controller.cli.object_rows import object_text
+
+        options.about = object_text(options.about)
     with contextlib.suppress(KeyboardInterrupt):
-        run_on_cluster(lambda: _show(options))
+        return run_on_cluster(lambda: _show(options))
     return OK
 
 
-async def _show(options: argparse.Namespace) -> None:
+async def _show(options: argparse.Namespace) -> int:
     # Imported here: it takes a second or two.
     from controller.cli.connection import open_connection
     from controller.kube.answers import require_object
@@ -60,15 +68,40 @@ async def _show(options: argparse.Namespace) -> None:
             raise Exit(message, PROBLEM)
         namespace = "" if options.all_namespaces else connection.namespace
         following = (_pod(connection, f"{place}/{pod}/log", pod, options, namespace) for pod in pods)
-        await asyncio.gather(*following)
+        failures = [failure for failure in await asyncio.gather(*following) if failure is not None]
+        if len(failures) == len(pods):
+            raise failures[0]
+    return PROBLEM if failures else OK
 
 
 async def _pod(
+    connection: ClusterConnection, path: str, pod: str, options: argparse.Namespace, namespace: str
+) -> Setback | None:
+    """Print a pod's log; says, and returns, why it cannot be read."""
+    from controller.kube.requests import KindNotInstalled
+
+    try:
+        await _print_log(connection, path, pod, options, namespace)
+    except KindNotInstalled:
+        return _report(pod, Failed("PodGone", "the pod is gone"))
+    except Setback as setback:
+        return _report(pod, setback)
+    return None
+
+
+def _report(pod: str, setback: Setback) -> Setback:
+    print(f"flagstaff logs: {pod}: {printable(setback.message)}", file=sys.stderr)
+    return setback
+
+
+async def _print_log(
     connection: ClusterConnection, path: str, pod: str, options: argparse.Namespace, namespace: str
 ) -> None:
     from controller.kube.requests import WatchRequest, lines_of
 
     query = {"tailLines": str(options.tail), **({"follow": "true"} if options.follow else {})}
+    if options.since is not None:
+        query["sinceSeconds"] = str(ceil(options.since))
     target = f"{path}?{urlencode(query)}"
     # A quiet pod logs nothing for long.
     async with WatchRequest(connection.cluster.api, target, "*/*", silent=86_400.0) as response:

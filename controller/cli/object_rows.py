@@ -86,6 +86,23 @@ def type_named(word: str, *others: str) -> ResourceType:
     raise Exit(f"there is no kind {word!r}{did_you_mean(word, (*_SHORT, *others, *WORDS))}", USAGE)
 
 
+def own_name(word: str, type_: ResourceType) -> str:
+    """The name in `NAME` or `KIND/NAME`, for verbs about one kind. Raises Exit for another kind."""
+    kind, slash, name = word.rpartition("/")
+    if slash and type_named(kind) is not type_:
+        raise Exit(f"{word}: name a {type_.kind}, not a {type_named(kind).kind}", USAGE)
+    return name
+
+
+def object_text(word: str) -> str:
+    """`kind/name` in lower case with the cluster's name of a kind, of `KIND/NAME` with any. Raises Exit."""
+    kind, slash, name = word.partition("/")
+    if not slash or not name:
+        raise Exit(f"{word!r}: write KIND/NAME, such as set/checkout", USAGE)
+    known = WORDS.get(kind.lower())
+    return f"{kind if known is None else known.kind}/{name}".lower()
+
+
 def suspendable(type_: ResourceType) -> bool:
     """Whether objects of the kind can be suspended."""
     return isinstance(type_, Kind) and "suspend" in type_.spec.model_fields
@@ -227,6 +244,12 @@ def flag_rows(
             known = flag_states(state, flag_set)
             for flag in flag_set.flags.values():
                 yield _flag_row(resource, flag_set, flag, known[flag.key])
+
+
+def has_condition(resource: Resource, kind: str, status: str) -> bool:
+    """Whether an object has a condition with this status; upper and lower case are the same."""
+    conditions = status_of(resource).conditions
+    return any((one.type.lower(), one.status.lower()) == (kind, status) for one in conditions)
 
 
 def delivered_set(resource: Resource, find: Callable[[ObjectKey], Resource | None]) -> FlagSet | None:

@@ -53,6 +53,11 @@ def add_output_argument(parser: argparse.ArgumentParser, *forms: str) -> None:
     )
 
 
+def add_watch_argument(parser: argparse.ArgumentParser, what: str) -> None:
+    """-w and --watch, which shows `what` until Ctrl-C."""
+    parser.add_argument("-w", "--watch", action="store_true", help=f"show {what}, until Ctrl-C")
+
+
 def document(value: object, form: str) -> str:
     """JSON or YAML of a value, which ends with a line break. Nothing in it can steer a terminal."""
     if form == "json":
@@ -72,13 +77,29 @@ def plain(records: Sequence[Any], kind: type[Any]) -> Any:
     return adapter.dump_python([*records], mode="json", by_alias=True, exclude_none=True)
 
 
-def table(columns: Sequence[Column], records: Iterable[Any], *, wide: bool = False, rows: str = "") -> str:
-    """A table with a line for each record, coloured on a terminal; without records, `no {rows}`."""
+def table(
+    columns: Sequence[Column],
+    records: Iterable[Any],
+    *,
+    wide: bool = False,
+    rows: str = "",
+    header: bool = True,
+) -> str:
+    """A table with a line for each record, coloured on a terminal, and a `header`; without records,
+    `no {rows}`.
+    """
     from rich.table import Table
     from rich.text import Text
 
     shown = [column for column in columns if wide or not column.wide]
-    drawn = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    drawn = Table(
+        box=None,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
+        show_header=header,
+    )
     for column in shown:
         drawn.add_column(column.heading, no_wrap=column is not shown[-1], overflow="fold")
     for record in records:

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from controller.api import flagset, flagsource
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli import clusters
 from controller.cli.output import add_output_argument, plain
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable, short
 
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 def configure_reconcile(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("what", metavar="KIND", help="source or set")
-    parser.add_argument("name", metavar="NAME", help="the object's name")
+    clusters.add_objects_arguments(parser, "source or set")
     parser.add_argument(
-        "--with-source", action="store_true", help="first have the source of the flag set looked at"
+        "--with-source", action="store_true", help="first have the source of the flag set fetched"
     )
     add_output_argument(parser, "text", "json")
-    add_cluster_arguments(parser, timeout=300)
+    clusters.add_cluster_arguments(parser, timeout=300)
     parser.set_defaults(run=run)
 
 
@@ -36,26 +35,27 @@ def run(options: argparse.Namespace) -> int:
     """
     from controller.cli.object_rows import type_named
 
-    kind = type_named(options.what).kind
+    word, name = clusters.named_object(options)
+    kind = type_named(word).kind
     if kind not in {flagsource.KIND, flagset.KIND}:
         raise Exit(f"a {kind} is not reconciled by request; name a source or a set", USAGE)
     if options.with_source and kind != flagset.KIND:
         raise Exit("--with-source is for a set", USAGE)
-    return run_on_cluster(lambda: _follow(options, kind))
+    return clusters.run_on_cluster(lambda: _follow(options, kind, name))
 
 
-async def _follow(options: argparse.Namespace, kind: str) -> int:
+async def _follow(options: argparse.Namespace, kind: str, name: str) -> int:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_SOURCE
     from controller.cli.connection import open_connection
     from controller.cli.reconcile_stages import ReconcileRun
 
-    async with open_connection(scope_of(options)) as connection:
+    async with open_connection(clusters.scope_of(options)) as connection:
         run = ReconcileRun(connection)
         if kind == flagset.KIND:
-            stages = run.flag_set(options.name, with_source=options.with_source)
+            stages = run.flag_set(name, with_source=options.with_source)
         else:
-            stages = run.source(FLAG_SOURCE, options.name)
+            stages = run.source(FLAG_SOURCE, name)
         last = None
         try:
             async with asyncio.timeout(options.timeout):

@@ -14,7 +14,7 @@ from controller.api.flagrollout import PAUSE, RETRY, names_candidate
 from controller.cli import plan_rollout
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.effects import TIMEOUT, add_effect_arguments, follow_effect, is_handled, report, request
-from controller.cli.output import DOCUMENTS, add_output_argument, document, follow, plain
+from controller.cli.output import DOCUMENTS, add_output_argument, add_watch_argument, document, follow, plain
 from controller.cli.printing import OK, PROBLEM, Exit
 from controller.delivery.actions import (
     Abort,
@@ -241,8 +241,7 @@ def configure_rollout(parser: argparse.ArgumentParser) -> None:
         add_cluster_arguments(request, timeout=TIMEOUT)
         shown.append(request)
     for verb in shown:
-        watch = "keep running and show step, share and checks as they change, until Ctrl-C"
-        verb.add_argument("--watch", action="store_true", help=watch)
+        add_watch_argument(verb, "step, share and checks as they change")
     plan_rollout.configure(
         verbs.add_parser(
             "plan",
@@ -254,6 +253,7 @@ def configure_rollout(parser: argparse.ArgumentParser) -> None:
 
 def run_status(options: argparse.Namespace) -> int:
     """0 shown; 1 no such FlagRollout; 3 no cluster."""
+    _take_name(options)
     with contextlib.suppress(KeyboardInterrupt):
         run_on_cluster(lambda: _show(options), doing="" if options.watch else "reading the cluster")
     return OK
@@ -263,9 +263,19 @@ def run_request(options: argparse.Namespace) -> int:
     """0 in effect, or so already; 1 no such FlagRollout or candidate, it would have no effect, or has none in
     time; 3 no cluster.
     """
+    _take_name(options)
     effect = run_on_cluster(lambda: _ask(options), verb="changed")
     code = report(f"FlagRollout/{options.name}", effect, options.timeout)
     return run_status(options) if options.watch and code == OK else code
+
+
+def _take_name(options: argparse.Namespace) -> None:
+    """Take `rollout/NAME` as `NAME`."""
+    # Imported here: it takes long.
+    from controller.api.kinds import FLAG_ROLLOUT
+    from controller.cli.object_rows import own_name
+
+    options.name = own_name(options.name, FLAG_ROLLOUT)
 
 
 async def _show(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import FLAG_ROLLOUT, status_of
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli import clusters
 from controller.cli.effects import (
     TIMEOUT,
     add_effect_arguments,
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 def configure_suspend(parser: argparse.ArgumentParser, *, suspend: bool = True) -> None:
     """Declare the arguments of either verb."""
-    parser.add_argument("what", metavar="KIND", help="source, set, or another kind that can be suspended")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="the objects' names")
+    clusters.add_objects_arguments(parser, "source, set, or another kind that can be suspended")
     parser.add_argument("--all", action="store_true", help="all objects of the kind in the namespace")
     add_effect_arguments(parser)
-    add_cluster_arguments(parser, timeout=TIMEOUT)
+    clusters.add_cluster_arguments(parser, timeout=TIMEOUT)
     parser.set_defaults(run=partial(run, suspend=suspend))
 
 
@@ -47,29 +46,30 @@ def run(options: argparse.Namespace, *, suspend: bool) -> int:
     """0 done; 1 no such object, or it is not Ready in time; 2 wrong usage; 3 no cluster."""
     from controller.cli.object_rows import WORDS, suspendable, type_named
 
-    type_ = type_named(options.what)
+    word, names = clusters.named_objects(options)
+    type_ = type_named(word)
     if not suspendable(type_):
         kinds = sorted({other.kind for other in WORDS.values() if suspendable(other)})
         raise Exit(f"a {type_.kind} cannot be suspended; {', '.join(kinds)} can", USAGE)
-    if bool(options.names) == options.all:
+    if bool(names) == options.all:
         raise Exit("name objects, or write --all", USAGE)
-    effects = run_on_cluster(lambda: _change(options, type_, suspend=suspend), verb="changed")
+    effects = clusters.run_on_cluster(lambda: _change(options, type_, names, suspend=suspend), verb="changed")
     codes = [report(f"{type_.kind}/{name}", effect, options.timeout) for name, effect in effects]
     return max(codes, default=OK)
 
 
 async def _change(
-    options: argparse.Namespace, type_: ResourceType, *, suspend: bool
+    options: argparse.Namespace, type_: ResourceType, names: list[str], *, suspend: bool
 ) -> list[tuple[str, Effect]]:
     """The state that each object reached, by name."""
     # Imported here: it takes a second or two.
     from controller.cli.connection import open_connection
 
-    async with open_connection(scope_of(options)) as connection:
+    async with open_connection(clusters.scope_of(options)) as connection:
         resources = (
             await connection.resources(type_)
             if options.all
-            else [await connection.get(type_, name) for name in options.names]
+            else [await connection.get(type_, name) for name in names]
         )
         changes = (_change_one(connection, type_, one, options, suspend=suspend) for one in resources)
         return list(
@@ -91,7 +91,7 @@ async def _change_one(
     word = "suspended" if suspend else "resumed"
     of_rollout = type_.kind == FLAG_ROLLOUT.kind
     if not options.wait or (suspend and not of_rollout):
-        # Of what is suspended, only a FlagRollout is looked at: the clocks of its steps stop.
+        # Of a suspended object, only a FlagRollout has an effect to wait for: the clocks of its steps stop.
         return Effect(f"{word}: {kept_text(resource)}" if suspend else word)
 
     async def look() -> Effect:

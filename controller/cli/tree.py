@@ -4,11 +4,12 @@ that lag.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain
-from controller.cli.printing import OK, printable
+from controller.cli.printing import OK, PROBLEM, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -23,14 +24,16 @@ _STYLES: Final = {"True": "green", "False": "red"}
 
 def configure_tree(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="only the source or flag set of this name")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="only the source or flag set of this name, or KIND/NAME"
+    )
     add_output_argument(parser, "text", *DOCUMENTS)
     add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 shown; 1 no such object or namespace; 2 wrong usage; 3 no cluster."""
+    """0 shown; 1 no such object or namespace, or some kinds cannot be read; 2 wrong usage; 3 no cluster."""
     from controller.cli.object_tree import TreeNode, object_tree
 
     read = run_on_cluster(lambda: _read(options), doing="reading the cluster")
@@ -41,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
         print(document(plain(roots, TreeNode), options.output), end="")
     else:
         print(draw_trees(roots, namespaced=options.all_namespaces), end="")
-    return OK
+    for message in read.denied:
+        print(f"flagstaff tree: {printable(message)}", file=sys.stderr)
+    return PROBLEM if read.denied else OK
 
 
 async def _read(options: argparse.Namespace) -> ReadSets:
@@ -53,16 +58,19 @@ async def _read(options: argparse.Namespace) -> ReadSets:
 
     about = (*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2], kinds.FLAG_ROLLOUT, kinds.FLAG_OVERRIDE)
     async with open_connection(scope_of(options)) as connection:
-        return await read_states(connection, *about)
+        return await read_states(connection, *about, in_part=True)
 
 
 def nodes_named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:
     """The nodes of this name, each with all below it. Raises Exit with a name that is spelled alike."""
-    from controller.cli.printing import PROBLEM, Exit, did_you_mean
+    from controller.cli.object_rows import type_named
+    from controller.cli.printing import Exit, did_you_mean
 
     level, names = list(roots), set()
+    kind, slash, own = name.rpartition("/")
+    kinds = {type_named(kind).kind} if slash else {node.kind for node in level}
     while level:
-        if matching := [node for node in level if node.name == name]:
+        if matching := [node for node in level if node.name == own and (not slash or node.kind in kinds)]:
             return matching
         names |= {node.name for node in level}
         level = [child for node in level for child in node.children]

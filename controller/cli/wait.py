@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli import clusters
 from controller.cli.output import add_output_argument
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
 from controller.delivery.actions import Who, in_cluster
@@ -20,21 +20,12 @@ if TYPE_CHECKING:
     from controller.cli.cluster_view import Waited
     from controller.delivery.set_state import SetState
 
-_KINDS: Final = {
-    "ffc": "FeatureFlagConfiguration",
-    "featureflagconfiguration": "FeatureFlagConfiguration",
-    "featureflagconfigurations": "FeatureFlagConfiguration",
-    "flagset": "FlagSet",
-    "flagsets": "FlagSet",
-    "rollout": "FlagRollout",
-    "flagrollout": "FlagRollout",
-    "flagrollouts": "FlagRollout",
-}
+_KINDS: Final = ("FeatureFlagConfiguration", "FlagSet", "FlagRollout")
 
 
 def configure_wait(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("what", metavar="KIND/NAME", help="ffc/NAME, flagset/NAME or rollout/NAME")
+    clusters.add_objects_arguments(parser, "configuration, set or rollout")
     parser.add_argument(
         "--revision", required=True, metavar="REV",
         help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
@@ -53,15 +44,18 @@ def configure_wait(parser: argparse.ArgumentParser) -> None:
         help="succeed if no evaluator is subscribed (default: fail)",
     )  # fmt: skip
     add_output_argument(parser, "text", "json")
-    add_cluster_arguments(parser, timeout=60)
+    clusters.add_cluster_arguments(parser, timeout=60)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
-    kind, _, name = options.what.partition("/")
-    if kind.lower() not in _KINDS or not name:
-        raise Exit(f"{options.what!r}: write ffc/NAME, flagset/NAME or rollout/NAME", USAGE)
+    from controller.cli.object_rows import type_named
+
+    word, name = clusters.named_object(options)
+    kind = type_named(word).kind
+    if kind not in _KINDS:
+        raise Exit(f"{word}/{name}: wait for a {', a '.join(_KINDS[:-1])} or a {_KINDS[-1]}", USAGE)
     if not is_revision(options.revision):
         raise Exit(
             f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "
@@ -73,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
     from controller.cli.cluster_view import WaitSubject, wait_served
 
-    of_rollout = _KINDS[kind.lower()] == "FlagRollout"
+    of_rollout = kind == "FlagRollout"
     wanted = ReachTarget(
         options.revision,
         options.percent,
@@ -81,8 +75,10 @@ def run(options: argparse.Namespace) -> int:
         everybody=of_rollout or options.users == "everybody",
         rollout=name if of_rollout else "",
     )
-    subject = WaitSubject(_KINDS[kind.lower()], name, wanted)
-    ended = run_on_cluster(lambda: wait_served(scope_of(options), subject, options.timeout, _say))
+    subject = WaitSubject(kind, name, wanted)
+    ended = clusters.run_on_cluster(
+        lambda: wait_served(clusters.scope_of(options), subject, options.timeout, _say)
+    )
     if options.output == "json":
         reached = ended.reached
         result = {
@@ -95,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         return OK if reached.done else PROBLEM
     code, lines = answer(ended, wanted, options.timeout)
     stream = sys.stdout if code == OK else sys.stderr
-    print("\n".join(map(visible, (f"{options.what}: {lines[0]}", *lines[1:]))), file=stream)
+    print("\n".join(map(visible, (f"{word}/{name}: {lines[0]}", *lines[1:]))), file=stream)
     return code
 
 

@@ -77,17 +77,18 @@ class ClusterReader:
         *,
         content: bool = True,
         name: str = "",
+        labels: str = "",
     ) -> list[dict[str, Any]]:
         """Return all objects of one kind in `namespaces`, or in all; none if the kind is not installed.
         Raises Failed.
 
         Without `content` only metadata is requested; with `name` only objects of that name, which needs no
-        right to others.
+        right to others; with `labels` only those that the selector selects.
         """
         accept = JSON if content else METADATA_LIST
         bodies: list[dict[str, Any]] = []
         for path in paths_of_all(api_version, plural, namespaces):
-            async for page in self.requests.pages(path, api_version, plural, accept, name):
+            async for page in self.requests.pages(path, api_version, plural, accept, name, labels):
                 bodies += page.get("items") or ()
         return bodies
 

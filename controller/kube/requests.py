@@ -128,12 +128,12 @@ class Requests:
         return ApiResponse(response.status, body_read, retry_after(response.headers), date(response.headers))
 
     async def pages(
-        self, path: str, api_version: str, plural: str, accept: str, name: str = ""
+        self, path: str, api_version: str, plural: str, accept: str, name: str = "", labels: str = ""
     ) -> AsyncIterator[dict[str, Any]]:
         """A list in parts, of all objects or those of one name; none of a kind that is not installed. Raises
         Failed.
         """
-        query = {"limit": str(PAGE)}
+        query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
         if name:
             # With this selector the API server requires only the right to objects of that name.
             query["fieldSelector"] = f"metadata.name={name}"

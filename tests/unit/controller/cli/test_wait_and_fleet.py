@@ -40,8 +40,12 @@ FLEET = [
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["ffc", "--revision", REVISION], "write ffc/NAME, flagset/NAME or rollout/NAME"),
-        (["pod/a", "--revision", REVISION], "write ffc/NAME, flagset/NAME or rollout/NAME"),
+        (["ffc", "--revision", REVISION], "name one object: ffc NAME, or ffc/NAME"),
+        (["pod/a", "--revision", REVISION], "there is no kind 'pod'"),
+        (
+            ["alert/a", "--revision", REVISION],
+            "wait for a FeatureFlagConfiguration, a FlagSet or a FlagRollout",
+        ),
         (["ffc/a", "--revision", "main"], "write main@sha1:…, a commit"),
         (["ffc/a", "--revision", "abc12"], "its first 7 characters"),
         (["ffc/a", "--revision", REVISION, "--percent", "0"], "--percent"),
