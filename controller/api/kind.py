@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,8 +11,6 @@ from controller.api.fields import Model, SpecProblem, validate
 from controller.api.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from controller.api.fields import SpecRule
     from controller.api.status import StatusModel
 
@@ -26,7 +26,25 @@ class PrinterColumn:
     priority: int = 0
     """1: only with `-o wide`."""
 
+    def texts(self, body: Mapping[str, Any]) -> list[str]:
+        """The values of an object, as kubectl prints them; none where it has none. The path may have names,
+        `[0]`, `[*]` and `[?(@.type=="Ready")]`.
+        """
+        values: list[Any] = [body]
+        for name, place, field_, value in _STEP.findall(self.path):
+            if name:
+                key = name.replace("\\", "")
+                values = [one[key] for one in values if isinstance(one, Mapping) and key in one]
+                continue
+            items = [item for one in values if isinstance(one, list) for item in one]
+            if field_:
+                values = [item for item in items if isinstance(item, dict) and item.get(field_) == value]
+            else:
+                values = items if place == "*" else items[int(place) : int(place) + 1]
+        return [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
 
+
+_STEP: Final = re.compile(r"""\.((?:[^.\[\\]|\\.)+)|\[(\d+|\*)\]|\[\?\(@\.(\w+)=="([^"]*)"\)\]""")
 READY_COLUMN: Final = PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status')
 STATUS_COLUMN: Final = PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message')
 WITHHELD_COLUMNS: Final = (

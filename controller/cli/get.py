@@ -8,7 +8,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from controller.api.meta import ObjectKey
 from controller.cli import clusters
 from controller.cli.object_rows import (
     SHOWN,
@@ -33,9 +32,10 @@ from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from controller.api.kind import ResourceType
+    from controller.api.meta import ObjectKey, Resource
     from controller.cli.cluster_view import ClusterView
     from controller.cli.connection import ClusterConnection
 
@@ -108,7 +108,8 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
             shown = _rows(options, what, types, view)
             if options.names and not shown:
                 raise _missing(options, what, types, view, connection)
-            return _render(options, types[0].kind if what not in {_ALL, _FLAGS} else what, shown, connection)
+            kind = what if what in {_ALL, _FLAGS} else types[0].kind
+            return _render(options, kind, shown, connection, view.objects.get)
 
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
         if len(_rows(options, what, types, view)) < len(set(options.names)):
@@ -161,7 +162,7 @@ def _rows(
             row
             for row in rows
             if isinstance(row, ObjectRow)
-            and (resource := view.objects.get(ObjectKey(row.kind, row.namespace, row.name))) is not None
+            and (resource := view.objects.get(row.key)) is not None
             and has_condition(resource, kind, status)
         ]
     return rows
@@ -181,7 +182,11 @@ def _missing(
 
 
 def _render(
-    options: argparse.Namespace, kind: str, shown: Sequence[Row], connection: ClusterConnection
+    options: argparse.Namespace,
+    kind: str,
+    shown: Sequence[Row],
+    connection: ClusterConnection,
+    find: Callable[[ObjectKey], Resource | None],
 ) -> str:
     record = FlagRow if kind == _FLAGS else ObjectRow
     if options.output in {"json", "yaml"}:
@@ -191,7 +196,7 @@ def _render(
     rows = "flags" if kind == _FLAGS else "objects" if kind == _ALL else f"{kind}s"
     where = f"in namespace {connection.namespace}; -A lists all namespaces" if connection.namespace else ""
     return table(
-        columns_of(kind, namespaced=options.all_namespaces),
+        columns_of(kind, find, namespaced=options.all_namespaces),
         shown,
         wide=options.output == "wide",
         rows=f"{rows} {where or 'in any namespace'}",

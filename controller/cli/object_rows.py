@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from controller.api import featureflagconfiguration, flagrollout, flagset, flagshard, flagsource, kinds
+from controller.api import flagrollout, flagset, flagshard, flagsource, kinds
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from controller.api.kind import Kind, ResourceType
+from controller.api.kind import WITHHELD_COLUMNS, Kind, PrinterColumn, ResourceType
 from controller.api.kinds import status_of
+from controller.api.meta import ObjectKey
 from controller.api.status import FALSE, READY, TRUE
 from controller.cli.output import Column
 from controller.cli.printing import USAGE, Exit, did_you_mean, short
@@ -26,7 +27,7 @@ from evaluator.flags.model import ABSENT, REVISION_KEY, Flag, FlagSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.delivery.set_state import SetState
 
 
@@ -152,6 +153,11 @@ class ObjectRow:
     """Of a FlagRollout: the step and share of the candidate that is the furthest, such as `2/4 50%`."""
     withheld: str | None = None
     """Of a flag set: what keeps flags of it from users, such as `rollout checkout 1/2 10%`."""
+
+    @property
+    def key(self) -> ObjectKey:
+        """The key of its object."""
+        return ObjectKey(self.kind, self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,22 +307,23 @@ _SERVED: Final = Column("SERVED", lambda row: row.served or "-")
 _SINCE: Final = Column("SINCE", lambda row: row.since or "-", wide=True)
 _SOURCE: Final = Column("SOURCE", lambda row: row.source or "-", wide=True)
 _ENDING: Final = (_SINCE, _SOURCE, _SUSPENDED, _STATUS)
-_OF_ROLLOUTS: Final = (
-    _NAME,
-    Column("SET", lambda row: row.flag_set or "-"),
-    Column("PHASE", lambda row: row.phase or "-", style=lambda row: _PHASES.get(row.phase or "", "")),
-    Column("RUNNING", lambda row: "-" if row.running is None else str(row.running)),
-    Column("FURTHEST", lambda row: row.furthest or "-"),
-    *(_READY, _SUSPENDED, _STATUS),
-)
-_OF_KINDS: Final = {
-    flagsource.KIND: (_NAME, _READY, _REVISION, *_ENDING),
-    flagset.KIND: (_NAME, _READY, _REVISION, _FLAGS, _SERVED, *_ENDING),
-    featureflagconfiguration.KIND: (_NAME, _READY, _REVISION, _FLAGS, _SERVED, _SOURCE, _STATUS),
-    featureflagconfiguration.FLAG_KIND: (_NAME, _READY, _REVISION, _FLAGS, _SOURCE, _STATUS),
-    flagrollout.KIND: _OF_ROLLOUTS,
+_OWN: Final = {
+    "Ready": _READY,
+    "Revision": _REVISION,
+    "Flags": _FLAGS,
+    "Served": _SERVED,
+    "Since": _SINCE,
+    "Source": _SOURCE,
+    "URL": _SOURCE,
+    "Suspended": _SUSPENDED,
+    "Status": _STATUS,
+    "Phase": Column(
+        "PHASE", lambda row: row.phase or "-", style=lambda row: _PHASES.get(row.phase or "", "")
+    ),
 }
-_OF_OTHERS: Final = (_NAME, _READY, _SUSPENDED, _STATUS)
+"""Columns that are read from the state of flag sets and rollouts instead of from one object, or coloured."""
+_LEFT_OUT: Final = frozenset({"Age", *(column.name for column in WITHHELD_COLUMNS)})
+"""Columns of kubectl that say less than STATUS does, and the age."""
 _OF_ALL: Final = (
     Column("NAME", lambda row: f"{row.kind}/{row.name}"),
     *(_READY, _REVISION, _FLAGS, _SERVED, *_ENDING),
@@ -333,7 +340,31 @@ _OF_FLAGS: Final = (
 )
 
 
-def columns_of(kind: str, *, namespaced: bool) -> tuple[Column, ...]:
-    """The columns of a table of one kind, `all` or `flags`; with the namespace where there are several."""
-    columns = {"all": _OF_ALL, "flags": _OF_FLAGS}.get(kind) or _OF_KINDS.get(kind, _OF_OTHERS)
-    return (_NAMESPACE, *columns) if namespaced else columns
+def columns_of(kind: str, find: Callable[[ObjectKey], Resource | None], *, namespaced: bool) -> list[Column]:
+    """The columns of a table of `all`, of `flags`, or of one kind: then those of `kubectl get`. With the
+    namespace where there are several. `find` returns an object of the table.
+    """
+    columns = {"all": _OF_ALL, "flags": _OF_FLAGS}.get(kind) or (
+        _NAME,
+        *(
+            _OWN.get(column.name) or _printed(column, find)
+            for own in kinds.KINDS
+            if own.kind == kind
+            for column in own.columns
+            if column.name not in _LEFT_OUT
+        ),
+    )
+    return [_NAMESPACE, *columns] if namespaced else [*columns]
+
+
+def _printed(column: PrinterColumn, find: Callable[[ObjectKey], Resource | None]) -> Column:
+    def text(row: ObjectRow) -> str:
+        resource = find(row.key)
+        return "-" if resource is None else short(",".join(column.texts(_body(resource))) or "-")
+
+    return Column(column.name.upper(), text, wide=column.priority > 0)
+
+
+def _body(resource: Resource) -> dict[str, Any]:
+    metadata = {"labels": resource.labels, "annotations": resource.annotations}
+    return {"metadata": metadata, "spec": resource.spec, "status": resource.status}

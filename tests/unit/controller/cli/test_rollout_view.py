@@ -44,7 +44,7 @@ ENDED = {
 STOPPED = {"flag": "pay", "definition": "1a2b", "outcome": "RolledBack", "at": "2026-11-29T08:00:00Z"}
 QUEUED = candidate("Queued", SECOND, "pay")
 ROLLOUT = rollout(
-    FIRST_STEP, QUEUED, queued=1, furthest="1/2 10%", history=[ENDED], stopped=[STOPPED],
+    FIRST_STEP, QUEUED, running=1, queued=1, furthest="1/2 10%", history=[ENDED], stopped=[STOPPED],
     spec={"analysis": {"failureLimit": 3}},
 )  # fmt: skip
 
@@ -121,7 +121,8 @@ def test_the_record_for_programs_has_what_the_lines_say() -> None:
 
 
 def test_a_row_has_how_many_run_and_the_furthest() -> None:
-    heading, line = table(columns_of("FlagRollout", namespaced=False), [object_row(ROLLOUT)]).splitlines()
+    columns = columns_of("FlagRollout", {ROLLOUT.key: ROLLOUT}.get, namespaced=False)
+    heading, line = table(columns, [object_row(ROLLOUT)]).splitlines()
     assert heading.split()[:5] == ["NAME", "SET", "PHASE", "RUNNING", "FURTHEST"]
     assert line.split()[:6] == ["checkout", "checkout", "Progressing", "1", "1/2", "10%"]
 

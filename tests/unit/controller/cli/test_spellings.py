@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.kind import PrinterColumn
 from controller.cli import VERB_GROUPS, VERBS, main
 from tests.stub_api import StubApi, stub_api
 
@@ -181,3 +182,34 @@ def test_misspelt_option_is_named_before_a_word_that_is_missing(capsys: pytest.C
     with pytest.raises(SystemExit):
         main(["eval", "--contxt", "a=b"])
     assert "did you mean '--context'?" in capsys.readouterr().err
+
+
+def test_table_of_a_kind_has_the_columns_of_kubectl(run: Print, stub: StubApi) -> None:
+    override = {
+        "kind": "FlagOverride",
+        "metadata": {"name": "stop", "namespace": "shop", "annotations": {"flagstaff.dev/set-by": "ada"}},
+        "spec": {"flagSetRef": {"name": "checkout"}, "flag": "pay", "variant": "off", "reason": "incident 7"},
+        "status": {"state": "Active", **ready("True")},
+    }  # fmt: skip
+    stub.put("/apis/flagstaff.dev/v1beta1/namespaces/shop/flagoverrides/stop", override)
+    heading, line = (" ".join(text.split()) for text in run("get overrides -o wide")[1].splitlines())
+    assert heading == "NAME SET FLAG VARIANT REASON EXPIRES STATE BY READY STATUS"
+    assert line == "stop checkout pay off incident 7 - Active ada True applied"
+
+
+@pytest.mark.parametrize(
+    ("path", "texts"),
+    [
+        (".spec.name", ["a"]),
+        (".spec.absent", []),
+        (".spec.list[0].name", ["b"]),
+        (".spec.list[*].name", ["b", "c"]),
+        ('.spec.list[?(@.name=="c")].on', ["true"]),
+        (r".spec.example\.com/x", ["y"]),
+        (".spec.name.deeper", []),
+        (".spec.list[7].name", []),
+    ],
+)
+def test_paths_of_columns_are_read_as_kubectl_reads_them(path: str, texts: list[str]) -> None:
+    spec = {"name": "a", "list": [{"name": "b"}, {"name": "c", "on": True}], "example.com/x": "y"}
+    assert PrinterColumn("Column", path).texts({"spec": spec}) == texts
