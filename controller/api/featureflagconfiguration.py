@@ -157,7 +157,7 @@ class FeatureFlagStatus(Status):
     revision: str | None = None
     """The source revision that last changed the content, where one is known."""
     digest: str | None = None
-    """Of what decides an evaluation."""
+    """Digest of all fields that affect an evaluation."""
     local_digest: str | None = None
     """Of the object's own flags, where a rollout, an override or a remote provider changes what is served."""
     flag_set_id: str | None = None

@@ -58,7 +58,7 @@ class HistoryEntry:
     revision: str
     """The revision that was applied."""
     digest: str | None = None
-    """Of what decides an evaluation."""
+    """Digest of all fields that affect an evaluation."""
     held: int | None = None
     """Flags that are not served as this revision has them, being held at an older definition or left out."""
     author: str | None = None
@@ -87,7 +87,7 @@ class FlagSetStatus(Status):
     last_good_revision: str | None = None
     """The newest revision in which no flag was held."""
     digest: str | None = None
-    """Of what decides an evaluation; provenance is not covered."""
+    """Digest of all fields that affect an evaluation; provenance is not covered."""
     flag_set_id: str | None = None
     """Under which the set is served."""
     bucketing: str | None = None

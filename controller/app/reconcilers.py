@@ -455,7 +455,7 @@ def _reader(shared: Shared) -> ArtifactReader:
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
-    """The queue of one kind's keys; half of its places are one namespace's at most, and each finds one."""
+    """The queue of one kind's keys; one namespace gets at most half of its places."""
     places = SOURCES_AT_ONCE if kind in _ASK_SERVERS else 2 * workers
     clock = asyncio.get_running_loop().time
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))

@@ -69,7 +69,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Act on a cluster": {
         "create": "make a source or a flag set, or print its manifest",
         "delete": "delete objects, and say what follows",
-        "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
+        "reconcile": "fetch a source or rebuild a flag set now, and show each stage until it is served",
         "suspend": "keep the controller from acting on objects",
         "resume": "let the controller act on suspended objects again",
         "override": "set a flag by hand for a while, over what Git says",

@@ -50,7 +50,7 @@ class CheckResult:
     __pydantic_config__ = RECORD
 
     check: str
-    """What was looked at."""
+    """The checked part."""
     result: Literal["ok", "warning", "failed"]
     """A warning is no reason for another exit code."""
     message: str

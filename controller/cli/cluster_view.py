@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from controller.cli.clusters import ClusterScope
 
 
-_LOOK: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
-_SHORT_LOOK: Final = 0.2
-PATIENCE: Final = 10.0
+_SHORT_POLL_SECONDS: Final = 0.2
+LIST_TIMEOUT: Final = 10.0
 """Seconds for a cluster's first answer."""
 RETRIES: Final = 2.0
 """Seconds in which a cluster that refuses is asked again."""
@@ -73,9 +73,9 @@ class ClusterView:
         clock = asyncio.get_running_loop().time
         began = clock()
         while not self.knows(kind):
-            if clock() - began > (RETRIES if self.fault() else PATIENCE):
+            if clock() - began > (RETRIES if self.fault() else LIST_TIMEOUT):
                 raise Failed("ApiServerFailed", self.fault() or "no answer in time")
-            await self.wait(_SHORT_LOOK)
+            await self.wait(_SHORT_POLL_SECONDS)
 
     def knows(self, *kinds: str) -> bool:
         """Return whether all of these kinds were listed."""
@@ -164,7 +164,7 @@ async def wait_served(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.reached.done or last.reached.blocked):
-                    await view.wait(_LOOK)
+                    await view.wait(_POLL_SECONDS)
                     last = state_of(view, namespace, subject)
                     following = last.reached
                     if fault := view.fault():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Change
 
 
-_LOOK: Final = 60.0
+_POLL_SECONDS: Final = 60.0
 """Seconds: each Event that comes ends the wait."""
 _GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
 
@@ -47,4 +47,4 @@ async def events_of(scope: ClusterScope, *, watch: bool) -> AsyncGenerator[dict[
                 yield event
             if not watch:
                 return
-            await events.wait(_LOOK)
+            await events.wait(_POLL_SECONDS)

@@ -104,12 +104,12 @@ def announce(verb: str, revision: str, subject: str) -> None:
     print(f"flagstaff {verb}: reading {short(revision)}{quoted}", file=sys.stderr)
 
 
-PATIENCE: Final = 1.0
+SILENT_SECONDS: Final = 1.0
 """Seconds before anything is shown."""
 
 
 @contextlib.contextmanager
-def progress(doing: str, patience: float = PATIENCE) -> Iterator[None]:
+def progress(doing: str, patience: float = SILENT_SECONDS) -> Iterator[None]:
     """Show `doing` with a moving sign on standard error, if that is a terminal and the block lasts longer
     than `patience`, in seconds. Shows nothing for an empty text.
     """

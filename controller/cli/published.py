@@ -148,7 +148,7 @@ _NEXT: Final = {
     "Stalled": "waits for a change", "InvalidTextError": "waits for a change",
     "Waiting": "waits for what is missing", "Passing": "waits for what is missing", "Failed": "retries",
     "Unverified": "retries", "Occurrence": "Event", "_occurrence": "Event", "Condition": "condition",
-    "Gate": "is held", "Misfit": "is held", "RollbackCause": "rolls back",
+    "Gate": "is held", "Incompatibility": "is held", "RollbackCause": "rolls back",
 }  # fmt: skip
 """What the controller does next, by the call that names the reason."""
 _PLACES: Final = {"Condition": 2, "InvalidTextError": 1, "Gate": 1, "_occurrence": 1}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.cli.clusters import ClusterScope
 
 
-_LOOK: Final = 0.3
+_POLL_SECONDS: Final = 0.3
 """Seconds from one look to the next."""
 
 
@@ -47,7 +47,7 @@ async def send_test(
             await connection.get(FLAG_PROVIDER, name)
             await connection.merge(FLAG_PROVIDER, name, {"metadata": {"annotations": {TEST_ALERT: asked}}})
             while not outcome.over:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL_SECONDS)
                 provider = await connection.find(FLAG_PROVIDER, connection.namespace, name)
                 outcome = outcome_of(provider, asked)
     except TimeoutError:

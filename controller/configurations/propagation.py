@@ -28,7 +28,7 @@ NOT_SAVED: Final = "NotSaved"
 LAST_GOOD_NOT_SAVED: Final = "LastGoodNotSaved"
 """The reason of an Event."""
 """Reasons."""
-PATIENCE: Final = 15.0
+SETTLE_SECONDS: Final = 15.0
 """Seconds after which an evaluator that does not follow lags."""
 MOST_LAGGARDS: Final = 20
 _NAMED: Final = 5
@@ -99,7 +99,7 @@ def propagation(count: Count, what: str, before: ConfigurationStatus, now: datet
         return ObjectPropagation(status, (Condition(PROPAGATED, TRUE, SERVED, message), *unsaved))
     left = _patience_left(before, now)
     if left > 0 and not count.silent:
-        message = f"{message}; {count.lagging} to follow"
+        message = f"{message}; {count.lagging} still updating"
         return ObjectPropagation(status, (Condition(PROPAGATED, FALSE, PROGRESSING, message), *unsaved), left)
     message = f"{message}; {_who(count)}"
     return ObjectPropagation(status, (Condition(PROPAGATED, FALSE, LAGGING, message), *unsaved))
@@ -170,16 +170,16 @@ def _laggard(member: Laggard) -> LaggardStatus:
 def _patience_left(before: ConfigurationStatus, now: datetime) -> float:
     known = before.condition(PROPAGATED)
     if known.status != FALSE:
-        return PATIENCE
+        return SETTLE_SECONDS
     if known.reason == LAGGING:
         return 0.0
     since = parse_time(known.since)
     if since is None:
-        return PATIENCE
+        return SETTLE_SECONDS
     # The condition's time has whole seconds.
-    left = (since + timedelta(seconds=PATIENCE + 1) - now).total_seconds()
+    left = (since + timedelta(seconds=SETTLE_SECONDS + 1) - now).total_seconds()
     # Clocks of replicas differ; one that was set back is no reason to wait until it is there again.
-    return left if left <= 2 * PATIENCE else 0.0
+    return left if left <= 2 * SETTLE_SECONDS else 0.0
 
 
 def _who(count: Count) -> str:

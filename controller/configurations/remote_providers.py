@@ -239,7 +239,7 @@ def _manifest(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, 
     return {"apiVersion": API_VERSION, "kind": flagshard.KIND, "metadata": metadata, "spec": spec}
 
 
-_AGAIN: Final = 60.0
+_RETRY_SECONDS: Final = 60.0
 """Seconds until a spec that cannot be read is tried again."""
 
 
@@ -297,7 +297,7 @@ class RemoteProviders:
             with stall_on_invalid_text():
                 spec = read(RemoteFlagProvider, _fields(given), where=f"spec.{FIELD}")
         except Stalled as stalled:
-            return RemoteState(self._entry(resource), stalled, _AGAIN, followed=True)
+            return RemoteState(self._entry(resource), stalled, _RETRY_SECONDS, followed=True)
         trigger = self._trigger(resource, spec)
         asked = self._asked.get(resource.key)
         lost = not self._is_whole(resource, self._entry(resource))
@@ -413,7 +413,7 @@ class RemoteProviders:
         try:
             return await self.shards.sweep(resource, named, account, now)
         except Setback:
-            return _AGAIN
+            return _RETRY_SECONDS
 
 
 def _fields(given: Any) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from controller.delivery.rollout_state import layer_of_entry
 from controller.delivery.state_words import candidate_text, laggard_text, names_text
 from controller.runtime.event import Occurrence
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
-from evaluator.flags.overrides import Misfit, Override, layers_of
+from evaluator.flags.overrides import Incompatibility, Override, layers_of
 from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
 from evaluator.flags.suggestions import did_you_mean
 from evaluator.flags.text import visible
@@ -113,7 +113,7 @@ def override_texts(flag_set: FlagSet, progress: Progress) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def unfit_text(unfit: Misfit, override: Override, flag: Flag | None, keys: Iterable[str]) -> str:
+def unfit_text(unfit: Incompatibility, override: Override, flag: Flag | None, keys: Iterable[str]) -> str:
     """Say why an override is not in force, and what to do. `keys`: of the flags of the set."""
     name = quote(override.flag)
     match unfit:

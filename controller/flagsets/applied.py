@@ -27,7 +27,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.diff import ChangedPart, diff
 from evaluator.flags.merge import parse
 from evaluator.flags.model import DIGEST_KEY, FlagSet, State
-from evaluator.flags.rollout_rules import Misfit
+from evaluator.flags.rollout_rules import Incompatibility
 from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def read_back(written: Resource, objects: Cache) -> FlagSet | None:
 
 
 _DELAY: Final = 2.0
-_RECORDING: Final = frozenset({"RolledBack", *get_args(Misfit)})
+_RECORDING: Final = frozenset({"RolledBack", *get_args(Incompatibility)})
 """Reasons of Stalled with which a rollout waits for a person, and still records new definitions."""
 _LONGEST: Final = 64
 """Most characters of a key in a message."""

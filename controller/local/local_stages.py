@@ -106,16 +106,16 @@ class LocalStages:
     """One FlagSource and one FlagSet, made from a command line, and their status."""
 
     def __init__(
-        self, options: LocalOptions, source: LocalBackend, folder: Path, growing: Growing, serve: Serve
+        self, options: LocalOptions, source: LocalBackend, folder: Path, pause_gc: Growing, serve: Serve
     ) -> None:
-        """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
+        """`pause_gc` is entered while a set is built. Raises Stalled for options that no object may have."""
         self.source = source
         self._paths = options.paths
         self._serve = serve
         self.storages = Storages(folder / "artifacts", "http://localhost")
         self._flag_source = flag_source(source)
         self._flag_set = flag_set(options)
-        self._growing = growing
+        self._pause_gc = pause_gc
         self._age_keys = options.age_keys.encode()
         self._rollout_files = options.rollout_files
         self._file = AppliedFile(folder) if options.state_dir is not None else None
@@ -241,7 +241,7 @@ class LocalStages:
         last: LastDelivered | None,
         steps: Steps,
     ) -> Built:
-        with self._growing(), one_process():
+        with self._pause_gc(), one_process():
             # The only set of a process needs no name that distinguishes it from others.
             built = build(archive, spec, artifact, resource, last, steps, named=False)
         made = built.composition
@@ -330,12 +330,12 @@ async def _serve_nothing(_flag_set: FlagSet, _digest: str) -> None:
 
 @contextlib.asynccontextmanager
 async def stages_of(
-    options: LocalOptions, source: LocalBackend, folder: Path, growing: Growing, serve: Serve
+    options: LocalOptions, source: LocalBackend, folder: Path, pause_gc: Growing, serve: Serve
 ) -> AsyncIterator[LocalStages]:
     """The stages over a state folder. Raises Stalled."""
     # A process that was killed may have left files of a commit behind.
     await asyncio.to_thread(sweep_temporary)
-    stages = LocalStages(options, source, folder, growing, serve)
+    stages = LocalStages(options, source, folder, pause_gc, serve)
     # Results of reconciles are reported as events.
     results = logging.getLogger(Loop.__module__)
     level = results.level

@@ -316,8 +316,8 @@ def _require_flags(wanted: PodSettings, known: Known) -> None:
 def read_in_process(
     annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
 ) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, PodReferences]:
-    """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted, what it refers to).
-    Raises Refused.
+    """(names of the pod's InProcessConfigurations, their specs, containers as in PodSettings, what it refers
+    to). Raises Refused.
     """
     _check_names(annotations, compat=compat)
     referring = PodReferences(namespace, known)

@@ -143,7 +143,7 @@ def succeed(status: CandidateStatus, tick: Tick) -> Transition:
     return Transition(status, (event,), outcome_of(status, "Promoted", None, tick.now))
 
 
-def take_back(status: CandidateStatus, tick: Tick, reason: str) -> Transition:
+def undo_promotion(status: CandidateStatus, tick: Tick, reason: str) -> Transition:
     """Return from a promotion that is not served, or that an override hides, to the last step."""
     place = f"step {status.step_text}" if status.step_text else "its beginning"
     why = "was not served to everybody in time" if reason == NOT_PROMOTED else "is hidden by an override"
@@ -372,7 +372,7 @@ def _decide_promoting(status: CandidateStatus, tick: Tick) -> Transition:
     if (cause := _rollback_cause(tick)) is not None:
         return roll_back(status, cause, tick)
     if tick.overrides and not is_approved(status, DEMANDED):
-        return take_back(_with_interruption(status, tick), tick, "OverrideActive")
+        return undo_promotion(_with_interruption(status, tick), tick, "OverrideActive")
     reports = report_answers(tick, "post-rollout")
     status, events, cause = judge(status, tick)
     late = seconds_since(status.step_started_at, tick.now) >= tick.spec.propagation.deadline
@@ -382,7 +382,7 @@ def _decide_promoting(status: CandidateStatus, tick: Tick) -> Transition:
         change = succeed(status, tick)
         events = (*events, *reports)
     elif late and not is_served(tick) and not tick.missing:
-        change = take_back(status, tick, NOT_PROMOTED)
+        change = undo_promotion(status, tick, NOT_PROMOTED)
     else:
         change = Transition(
             status.model_copy(update={"reason": "CheckError" if status.verdict == "Error" else None})

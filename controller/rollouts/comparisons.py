@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
     from controller.runtime.cache import Cache
-    from evaluator.flags.rollout_rules import Misfit
+    from evaluator.flags.rollout_rules import Incompatibility
 
 _SHARDS_DELAY = 5.0
 
@@ -71,7 +71,7 @@ class Comparison:
     """All flags as Git has them."""
     changed: Mapping[str, str]
     """The digest of each definition that differs from the promoted one, by key."""
-    misfits: Mapping[str, Misfit]
+    misfits: Mapping[str, Incompatibility]
     """Why definitions cannot be served to some users only, by key."""
     promoted: FlagSet
     """The promoted definitions, and those that are served as desired at once."""
@@ -228,7 +228,7 @@ def _expand(audience: Json, expander: Expander) -> dict[str, Any]:
 
 def _misfits(
     whole: FlagSet, promoted: FlagSet, changed: Iterable[str], audiences: tuple[dict[str, Any], ...]
-) -> Mapping[str, Misfit]:
+) -> Mapping[str, Incompatibility]:
     """An audience that fails for everybody is a misfit of all flags, beside those of some."""
     invalid = any(is_invalid_audience(audience, whole.evaluators) for audience in audiences)
     reasons = misfits(whole, promoted, changed, audiences)

@@ -163,7 +163,7 @@ def _refusal(name: str, value: str, candidates: Sequence[CandidateStatus]) -> Oc
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Incompatibility:
     """Why a definition cannot be served to some users only."""
 
     reason: str
@@ -195,7 +195,7 @@ class Observation:
     """Keys with a promoted definition that is kept while the flag is not in the set."""
     disabled: frozenset[str] = frozenset()
     """Keys of flags that Git disables."""
-    misfits: Mapping[str, Misfit] = field(default_factory=dict)
+    misfits: Mapping[str, Incompatibility] = field(default_factory=dict)
     """By key."""
     audiences: tuple[dict[str, Any] | None, ...] = ()
     """The audience of each step of the spec, with references expanded; None: the step has a share."""
@@ -232,7 +232,7 @@ class Tick:
     rollout: ObjectKey
     asked: Asked
     """What people ask for."""
-    misfit: Misfit | None = None
+    misfit: Incompatibility | None = None
     served: StepServed | None = None
     metrics: tuple[MetricStatus, ...] | None = None
     """The checks made now; None: none was due."""

@@ -20,7 +20,7 @@ from controller.delivery.state_words import count_text
 from controller.rollouts.decide import attention_of
 from controller.rollouts.gates import held_text, name_of
 from controller.rollouts.judgement import IN_STEP
-from controller.rollouts.observation import Commit, Misfit, Observation
+from controller.rollouts.observation import Commit, Incompatibility, Observation
 from controller.rollouts.promoted_shards import shard_name
 from controller.runtime.result import Done
 from controller.runtime.setbacks import Setback, Stalled, Waiting
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controller.delivery.actions import Action
     from controller.rollouts.comparisons import Comparison, Subject
     from evaluator.flags.overrides import Override
-    from evaluator.flags.rollout_rules import Misfit as MisfitReason
+    from evaluator.flags.rollout_rules import Incompatibility as MisfitReason
 
 
 _MISFITS: Final[Mapping[MisfitReason, str]] = {
@@ -119,8 +119,8 @@ def _commit(comparison: Comparison, key: str) -> Commit:
     return Commit(revision, author)
 
 
-def _misfit(key: str, reason: MisfitReason) -> Misfit:
-    return Misfit(reason, f'flag "{key}" {_MISFITS[reason]}, or promote the change at once')
+def _misfit(key: str, reason: MisfitReason) -> Incompatibility:
+    return Incompatibility(reason, f'flag "{key}" {_MISFITS[reason]}, or promote the change at once')
 
 
 def _served_counts(subject: Subject) -> Iterator[tuple[str, StepServed]]:
@@ -153,7 +153,7 @@ def _shows(entry: ServedRollout, candidate: CandidateStatus) -> bool:
     return entry.phase in {"Held", "Idle"}
 
 
-def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Misfit]) -> Done | Setback:
+def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Incompatibility]) -> Done | Setback:
     """Return the outcome of a status: that of the candidate that needs attention most."""
     candidate = attention_of(status)
     if candidate is None:

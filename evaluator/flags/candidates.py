@@ -17,7 +17,7 @@ from evaluator.flags.references import Expander, RuleTooLarge, measure
 from evaluator.flags.rollout_rules import (
     WHOLE,
     Cohort,
-    Misfit,
+    Incompatibility,
     TwoDefinitions,
     cohort_condition,
     draws_otherwise,
@@ -116,7 +116,7 @@ def candidate_digest(definitions: Mapping[str, str]) -> str:
 
 def misfits(
     desired: FlagSet, promoted: FlagSet, keys: Iterable[str], audiences: tuple[Json, ...] = ()
-) -> Mapping[str, Misfit]:
+) -> Mapping[str, Incompatibility]:
     """Return why definitions cannot be served to some users only, by key; nobody gets a candidate that has
     one. `keys`: of flags in both sets. `audiences` count for the size of rules; one with an operator or a
     reference that does not exist is a misfit of all, since it fails for everybody.

@@ -332,10 +332,10 @@ MOST_KEPT: Final = 65_536
 _CONDITION: Final = 16
 """Most parts of the condition itself."""
 
-Misfit = Literal["UnknownFlag", "UnknownVariant", "RuleTooLarge", "InvalidAudience"]
+Incompatibility = Literal["UnknownFlag", "UnknownVariant", "RuleTooLarge", "InvalidAudience"]
 
 
-def misfit(flag: Flag | None, override: Override, evaluators: Mapping[str, Json]) -> Misfit | None:
+def misfit(flag: Flag | None, override: Override, evaluators: Mapping[str, Json]) -> Incompatibility | None:
     """Why an override cannot be in force for a flag of a set with these `$evaluators`; None: it can. A flag
     that is None does not exist.
     """

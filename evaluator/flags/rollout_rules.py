@@ -32,7 +32,7 @@ _FRACTIONAL: Final = "fractional"
 _ROOM: Final = 1_000
 """Nodes of a rule that are reserved for an override."""
 
-Misfit = Literal[
+Incompatibility = Literal[
     "BucketingChanged",
     "TypeChanged",
     "VariantValueChanged",
@@ -108,7 +108,7 @@ class TwoDefinitions:
             targeting={"if": [condition, *branches]},
         )
 
-    def misfit(self, key: str, condition: Json) -> Misfit | None:
+    def misfit(self, key: str, condition: Json) -> Incompatibility | None:
         """Return why a definition cannot be served to users with this condition only; None: it can."""
         new, old = self._desired.flags[key], self._promoted.flags[key]
         if draws_otherwise(self._desired, self._promoted, key):

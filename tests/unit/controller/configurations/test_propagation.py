@@ -47,7 +47,7 @@ def test_when_all_serve_it_it_is_propagated() -> None:
 def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_ends() -> None:
     found = propagation_of(Count(served=2, total=3, laggards=(laggard("shop/c"),)))
     assert (found.details[0].status, found.details[0].reason) == ("False", "Progressing")
-    assert found.details[0].message == "2 of 3 evaluators serve main@sha1:new; 1 to follow"
+    assert found.details[0].message == "2 of 3 evaluators serve main@sha1:new; 1 still updating"
     assert found.again == 15.0
 
 

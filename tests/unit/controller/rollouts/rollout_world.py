@@ -17,7 +17,7 @@ from controller.api.meta import ObjectKey
 from controller.api.rollout_status import FlagRolloutStatus, MetricStatus, PromotedRevision, StepServed
 from controller.rollouts.candidates import kept_keys
 from controller.rollouts.decide import decide, due_of
-from controller.rollouts.observation import Commit, Misfit, Observation
+from controller.rollouts.observation import Commit, Incompatibility, Observation
 from controller.rollouts.rollout_ports import HookAnswer
 from evaluator.flags.candidates import candidate_digest
 from evaluator.host.times import parse_duration
@@ -78,7 +78,7 @@ class RolloutWorld:
     check: str = "pass"
     hooks: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    misfit: Misfit | None = None
+    misfit: Incompatibility | None = None
     asked: list[str] = field(default_factory=list)
     """What webhooks were asked, in order."""
     due_in: float | None = 0.0
@@ -302,7 +302,7 @@ class RolloutWorld:
 
     def _unfit(self, text: str) -> None:
         reason, _, message = text.partition(" ")
-        self.misfit = Misfit(reason, message) if reason else None
+        self.misfit = Incompatibility(reason, message) if reason else None
 
     def _clock_by(self, text: str) -> None:
         sign = -1 if text.startswith("-") else 1
