@@ -11,7 +11,7 @@ import re
 from base64 import b64decode
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -92,13 +92,14 @@ class _InText:
 
     @cached_property
     def _rows(self) -> list[tuple[int, int]]:
-        """The start and the end of each line of the outer text, from that of the inner text's start on."""
-        starts = list(accumulate((len(row) + 1 for row in self._content), initial=self.start))
-        return [(start, start + len(row)) for start, row in zip(starts, self._content, strict=False)]
-
-    @cached_property
-    def _content(self) -> list[str]:
-        return self.outer[self.start :].split("\n")
+        """The start and the end of each line of the outer text that may have one of the inner one."""
+        rows: list[tuple[int, int]] = []
+        start = self.start
+        for _ in range(self.inner.text.count("\n") + 2):
+            end = (self.outer.find("\n", start) + 1 or len(self.outer) + 1) - 1
+            rows.append((start, end))
+            start = end + 1
+        return rows
 
 
 def definitions(document: Document) -> tuple[Document, ...]:
@@ -222,6 +223,7 @@ def _of_key(document: Document, section: str, key: str, value: Json) -> Iterator
                     file=document.file,
                     findings=tuple(_in_outer(finding, places) for finding in part.findings),
                     text=document.text,
+                    lines=document.lines,
                     places=places,
                     embedded=True,
                     part=key,

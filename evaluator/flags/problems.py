@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
@@ -119,6 +118,9 @@ class Part(NamedTuple):
     """The offset of the document in its file, which may hold several."""
 
 
+_NO_LINES: Final = Lines("")
+
+
 @dataclass(frozen=True)
 class Document:
     """A document's value; if it has none, ABSENT and one finding. A file may hold several."""
@@ -138,6 +140,12 @@ class Document:
     """Whether it is part of another document, such as a manifest, of which a file may hold several."""
     passed_over: bool = False
     """Whether it holds no definitions by its kind, and has no value therefore."""
+    lines: Lines = field(default=_NO_LINES, repr=False, compare=False)
+    """Those of `text`, shared with documents that are made of this one: a file may hold thousands."""
+
+    def __post_init__(self) -> None:
+        if self.lines.text is not self.text:
+            object.__setattr__(self, "lines", Lines(self.text))
 
     @property
     def unreadable(self) -> bool:
@@ -154,14 +162,10 @@ class Document:
         the character at `offset` if that is given. (0, 0) in a document that could not be read.
         """
         if offset is not None:
-            return self._lines.place(offset)
+            return self.lines.place(offset)
         if self.places is None:
             return 0, 0
-        return self._lines.place(self.places.locate(path, key=key))
-
-    @cached_property
-    def _lines(self) -> Lines:
-        return Lines(self.text)
+        return self.lines.place(self.places.locate(path, key=key))
 
 
 class Piece(NamedTuple):

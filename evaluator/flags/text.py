@@ -66,11 +66,11 @@ class Lines:
     """Line and column of an offset, both from 1 and in characters."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self.text = text
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in re.finditer("\n", self._text))]
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def place(self, offset: int) -> tuple[int, int]:
         """The line and column of the character at `offset`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -291,6 +292,21 @@ def test_keys_of_a_configmap_that_are_no_files_of_flags_are_passed_over_with_a_n
 def test_a_configmap_in_a_configmap_is_passed_over() -> None:
     nested = config_map(config_map(document(a=flag())), "inner.yaml")
     assert [problem.code for problem in of_files(a=nested).problems] == ["missing-flags"]
+
+
+def test_many_broken_keys_of_a_configmap_take_no_longer_each_than_few() -> None:
+    def took(count: int) -> float:
+        keys = "".join(f"  f{at}.json: |\n    {{\n     'flags': 1}}\n" for at in range(count))
+        text = f"apiVersion: v1\nkind: ConfigMap\ndata:\n{keys}".encode()
+        read = read_document(text, file="a.yaml")
+        start = time.process_time()
+        documents = Preparation().documents(read)
+        lines = {found.line for each in documents for found in each.problems}
+        assert lines == {*range(6, 6 + 3 * count, 3)}
+        return time.process_time() - start
+
+    took(50)
+    assert took(4_000) < 40 * max(took(400), 0.01)
 
 
 def test_the_keys_of_a_configmap_hold_no_more_values_together_than_a_document() -> None:

@@ -6,11 +6,15 @@ import base64
 import gzip
 import io
 import json
+import re
 import tarfile
 import zipfile
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaluator.flags.document import read_document
 from evaluator.flags.layer import read_layer
@@ -148,3 +152,23 @@ def test_definitions_that_resemble_another_format_are_read(top: dict[str, Any]) 
     layer = read_layer([("a.json", json.dumps(top).encode())])
     assert (layer.has_flags, list(layer.flags)) == (True, [*({} if not top["flags"] else layer.flags)])
     assert all(not document.passed_over for document in layer.documents)
+
+
+def test_pages_that_messages_name_are_there() -> None:
+    told = [parse(json.dumps(top).encode(), file="a.json").problems[0].message for top in FORMATS.values()]
+    pages = {page for message in told for page in re.findall(r"docs/\S+\.md", message)}
+    assert len(pages) == 3
+    assert [page for page in pages if not (Path(__file__).parents[4] / page).is_file()] == []
+
+
+@given(
+    st.sampled_from([content for _, content, *_ in TEXTS.values()]),
+    st.integers(0, 200),
+    st.binary(max_size=4),
+    st.sampled_from(["a.json", "a.yaml"]),
+)
+def test_a_text_that_is_broken_anywhere_has_its_problems_and_no_failure(
+    content: bytes, at: int, more: bytes, file: str
+) -> None:
+    document = read_document(content[:at] + more + content[at:], file=file)
+    assert document.value is not ABSENT or len(document.problems) == 1
