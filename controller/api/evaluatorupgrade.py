@@ -141,6 +141,7 @@ RECORD: Final = Kind(
         AGE_COLUMN,
         STATUS_COLUMN,
     ),
+    modules="pods/restart_plan pods/upgrade_reconciler pods/upgrade_stage",
     quota=5,
     is_granted=True,
     has_alerts=True,

@@ -314,6 +314,7 @@ RECORD: Final = Kind(
         record.FOLLOWED_BY_ADMISSION,
         record.DELIVERED_FOR_SETS,
     ),
+    modules="configurations proxy",
     quota=100,
     is_granted=True,
     has_alerts=True,

@@ -149,6 +149,10 @@ RECORD: Final = Kind(
         "read either way."
     ),
     rights=(*record.RECONCILED, record.FOLLOWED_BY_ADMISSION),
+    modules=(
+        "pods/flag_files pods/flag_readers pods/flagd_objects pods/flagd_reconciler pods/marked_pods "
+        "pods/proxy_scale pods/stage"
+    ),
     quota=50,
     is_granted=True,
 )

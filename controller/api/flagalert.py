@@ -23,6 +23,7 @@ from controller.api.flagprovider import Failure
 from controller.api.kind import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Kind, PrinterColumn
 from controller.api.meta import API_VERSION
 from controller.api.parsing import check, compile_pattern
+from controller.api.records import ALERTED
 from controller.api.status import Status
 
 if TYPE_CHECKING:
@@ -98,18 +99,16 @@ class NamespaceSelector(Model):
     """
 
 
+if TYPE_CHECKING:
+    AlertedKind = str
+else:
+    AlertedKind = Literal[tuple(each.kind for each in ALERTED)]
+
+
 class EventSource(Model):
     """Objects of one kind in the alert's namespace, or in those that are selected and let the alert in."""
 
-    kind: Literal[
-        "FlagSource",
-        "FlagSet",
-        "FlagRollout",
-        "FlagReceiver",
-        "FeatureFlagConfiguration",
-        "FeatureFlag",
-        "EvaluatorUpgrade",
-    ]
+    kind: AlertedKind
     """The kind of the objects."""
     name: Name
     """The name of the object, or `*` for every object of the kind."""
@@ -209,5 +208,6 @@ RECORD: Final = Kind(
         STATUS_COLUMN,
         AGE_COLUMN,
     ),
+    modules="events",
     quota=20,
 )

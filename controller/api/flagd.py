@@ -133,5 +133,9 @@ RECORD: Final = Kind(
         "Where OpenFeature Operator's own definition is installed, replace it by this one: that one has no "
         "room for a status."
     ),
+    modules=(
+        "pods/flag_files pods/flag_readers pods/flagd_objects pods/flagd_reconciler pods/marked_pods "
+        "pods/proxy_scale pods/stage"
+    ),
     quota=5,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -16,8 +16,15 @@ from controller.api.kind import (
     PrinterColumn,
 )
 from controller.api.meta import API_VERSION
+from controller.api.records import GRANTED
 
 KIND: Final = "FlagGrant"
+
+
+if TYPE_CHECKING:
+    GrantedKind = str
+else:
+    GrantedKind = Literal[tuple(each.kind for each in GRANTED)]
 
 
 class GrantFrom(Model):
@@ -36,21 +43,7 @@ class GrantTo(Model):
 
     group: Literal["flagstaff.dev", "core.openfeature.dev", "source.toolkit.fluxcd.io"]
     """The group of the objects."""
-    kind: Literal[
-        "FlagSource",
-        "FlagSet",
-        "FlagRollout",
-        "FlagReceiver",
-        "FeatureFlagConfiguration",
-        "FeatureFlag",
-        "FeatureFlagSource",
-        "InProcessConfiguration",
-        "EvaluatorUpgrade",
-        "GitRepository",
-        "OCIRepository",
-        "Bucket",
-        "ExternalArtifact",
-    ]
+    kind: GrantedKind
     """The kind of the objects."""
     name: Name | None = None
     """One object; every object of the kind in the grant's namespace if it is not set."""

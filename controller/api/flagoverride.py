@@ -163,5 +163,6 @@ RECORD: Final = Kind(
         record.STATUS_COLUMN,
     ),
     rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY),
+    modules="rollouts",
     quota=20,
 )

@@ -231,5 +231,9 @@ RECORD: Final = Kind(
         AGE_COLUMN,
         PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
     ),
+    modules=(
+        "events/deliverer events/flux_events events/git_servers events/notice "
+        "events/provider_reconciler events/senders events/service_types"
+    ),
     quota=10,
 )

@@ -66,6 +66,7 @@ RECORD: Final = Kind(
         AGE_COLUMN,
         PrinterColumn("Path", ".status.webhookPath", priority=1),
     ),
+    modules="events/pushes events/receiver_reconciler events/receiver_stage events/webhook_server",
     quota=20,
     is_granted=True,
     has_alerts=True,

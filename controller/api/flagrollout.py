@@ -436,6 +436,11 @@ RECORD: Final = Kind(
         record.STATUS_COLUMN,
     ),
     rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY),
+    modules=(
+        "rollouts rollouts/advance rollouts/candidates rollouts/clocks rollouts/decide rollouts/gates "
+        "rollouts/judgement rollouts/metric_checks rollouts/metric_servers rollouts/metric_values "
+        "rollouts/observation rollouts/rollout_ports rollouts/verdicts"
+    ),
     quota=20,
     is_granted=True,
     has_alerts=True,

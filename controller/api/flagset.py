@@ -332,6 +332,7 @@ RECORD: Final = Kind(
         ),
     ),
     rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_ADMISSION),
+    modules="flagsets delivery",
     quota=50,
     is_granted=True,
     has_alerts=True,

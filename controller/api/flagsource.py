@@ -266,6 +266,7 @@ RECORD: Final = Kind(
         PrinterColumn("URL", ".spec.git.url", priority=1),
     ),
     rights=(*record.RECONCILED, record.SHOWN_BY_PAGE),
+    modules="sources artifacts",
     quota=20,
     is_granted=True,
     has_alerts=True,

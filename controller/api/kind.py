@@ -140,6 +140,10 @@ class Kind(ResourceType):
     rights: tuple[Right, ...] = RECONCILED
     rules: tuple[SpecRule, ...] = ()
     """CEL rules over the whole object."""
+    modules: str = ""
+    """The packages below controller/ that work for it, and the modules that differ from their package,
+    separated by spaces: there stand its reasons.
+    """
     quota: int | None = None
     """How many objects deploy/namespaces lets a tenant's namespace have. None: tenants write none."""
     is_granted: bool = False

@@ -24,17 +24,9 @@ from controller.api import (
     inprocessconfiguration,
     metrictemplate,
 )
-from controller.api.artifact_status import SourceStatus
 from controller.api.fields import InvalidSpecError, parse_spec
-from controller.api.kind import (
-    CONTROLLER,
-    DELIVERED_FOR_SETS,
-    DELIVERY,
-    READ_BY_CONTROLLER,
-    SHOWN_BY_PAGE,
-    ResourceType,
-    Right,
-)
+from controller.api.kind import CONTROLLER, ResourceType
+from controller.api.records import FLUX_SOURCES, RECORDS
 from controller.api.status import Status
 
 if TYPE_CHECKING:
@@ -42,8 +34,6 @@ if TYPE_CHECKING:
 
     from controller.api.kind import Kind
     from controller.api.meta import Resource
-
-FLUX: Final = "source.toolkit.fluxcd.io/v1"
 
 
 FLAG_SOURCE: Final = flagsource.RECORD
@@ -87,42 +77,10 @@ ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 WORKLOADS: Final = (DEPLOYMENT, SERVICE, INGRESS, HTTP_ROUTE)
 """What runs for users; watched in the namespaces that hold a Flagd, where it is ours."""
-_FLUX_RIGHTS: Final = (READ_BY_CONTROLLER, SHOWN_BY_PAGE)
-FLUX_SOURCES: Final = (
-    ResourceType(FLUX, "GitRepository", "gitrepositories", status=SourceStatus, rights=_FLUX_RIGHTS),
-    ResourceType(FLUX, "OCIRepository", "ocirepositories", status=SourceStatus, rights=_FLUX_RIGHTS),
-    ResourceType(FLUX, "Bucket", "buckets", status=SourceStatus, rights=_FLUX_RIGHTS),
-    ResourceType(
-        FLUX,
-        "ExternalArtifact",
-        "externalartifacts",
-        status=SourceStatus,
-        rights=(*_FLUX_RIGHTS, DELIVERED_FOR_SETS, Right(DELIVERY, ("patch",), "status")),
-    ),
-)
-
 ORDERED: Final = tuple(replace(type_, content=False) for type_ in FLAG_CARRIERS)
 """Workloads whose annotations order flag sets for their pods; only metadata of them is read."""
 
-KINDS: Final = (
-    FLAG_SOURCE,
-    FLAG_SET,
-    FLAG_SHARD,
-    FLAG_GRANT,
-    FLAG_OVERRIDE,
-    FLAG_ROLLOUT,
-    METRIC_TEMPLATE,
-    FLAG_RECEIVER,
-    FLAG_PROVIDER,
-    FLAG_ALERT,
-    FLAG_RECEIPT,
-    FEATURE_FLAG_CONFIGURATION,
-    FEATURE_FLAG,
-    FEATURE_FLAG_SOURCE,
-    IN_PROCESS_CONFIGURATION,
-    FLAGD,
-    EVALUATOR_UPGRADE,
-)
+KINDS: Final = (*RECORDS, FLAG_GRANT, FLAG_ALERT)
 """The kinds that users install. What `make crds` writes is made from their records."""
 
 

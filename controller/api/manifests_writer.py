@@ -20,7 +20,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from controller.api.fields import OPEN, RULES, Model, RuledModel
 from controller.api.kind import ADMISSION, CONTROLLER, DELIVERY, PAGE, PROXY
-from controller.api.kinds import FLUX_SOURCES, KINDS
+from controller.api.kinds import KINDS
+from controller.api.records import FLUX_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -14,6 +14,7 @@ from controller.api.fields import InvalidSpecError
 from controller.api.kind import WITHHELD_COLUMNS, Kind, PrinterColumn, ResourceType
 from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey
+from controller.api.records import FLUX_SOURCES
 from controller.api.status import FALSE, READY, TRUE
 from controller.cli.output import Column
 from controller.cli.printing import USAGE, Exit, did_you_mean, short
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from controller.delivery.set_state import SetState
 
 
-SOURCES: Final = (kinds.FLAG_SOURCE, *kinds.FLUX_SOURCES)
+SOURCES: Final = (kinds.FLAG_SOURCE, *FLUX_SOURCES)
 """What a FlagSet may be built from."""
 SHOWN: Final = (
     kinds.FLAG_SOURCE,

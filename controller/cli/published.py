@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from controller.api.kinds import KINDS
 from controller.cli import VERBS, configure, sentence
 from controller.cli.json_schemas import json_schemas
 from controller.cli.output import document
@@ -24,7 +25,9 @@ from controller.cli.shared_resources import with_table, written_between
 from controller.delivery.object_bounds import BOUNDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from controller.api.kind import Kind
 
 
 BEGIN: Final = "<!-- bounds of objects, written by `make crds` -->"
@@ -122,28 +125,13 @@ def _escape_cell(cell: str) -> str:
 CONTROLLER: Final = Path(__file__).parents[1]
 _CONDITIONS: Final = "api/status.py"
 _ALL: Final = "Every kind"
-_KINDS: Final = {
-    "FlagSource": "sources artifacts",
-    "FlagSet": "flagsets delivery",
-    "FeatureFlagConfiguration": "configurations proxy",
-    "FlagOverride, FlagRollout": "rollouts",
-    "FlagRollout": "rollouts/advance rollouts/candidates rollouts/clocks rollouts/decide rollouts/gates "
-    "rollouts/judgement rollouts/metric_checks rollouts/metric_servers rollouts/metric_values "
-    "rollouts/observation rollouts/rollout_ports rollouts/verdicts",
-    "FlagAlert": "events",
-    "FlagProvider": "events/deliverer events/flux_events events/git_servers events/notice "
-    "events/provider_reconciler events/senders events/service_types",
-    "FlagReceiver": "events/pushes events/receiver_reconciler events/receiver_stage events/webhook_server",
-    "EvaluatorUpgrade": "pods/restart_plan pods/upgrade_reconciler pods/upgrade_stage",
-    "Flagd, FeatureFlagSource": "pods/flag_files pods/flag_readers pods/flagd_objects pods/flagd_reconciler "
-    "pods/marked_pods pods/proxy_scale pods/stage",
+_OTHERS: Final = {
     "Workloads with flags": "pods/carried_flags pods/marked_workloads pods/set_writer",
     "Pods": "pods/certificates pods/changes pods/evaluator_container pods/judging pods/known_objects "
     "pods/pod_injection pods/refusals pods/webhooks",
     _ALL: "api runtime kube",
 }
-"""The packages, and the modules that differ from their package, that work for a kind."""
-_KIND_OF: Final = {place: kind for kind, places in _KINDS.items() for place in places.split()}
+"""The packages and modules that work for what is no kind of ours."""
 _NEXT: Final = {
     "Stalled": "waits for a change", "InvalidTextError": "waits for a change",
     "Waiting": "waits for what is missing", "Passing": "waits for what is missing", "Failed": "retries",
@@ -185,13 +173,13 @@ class Reason(NamedTuple):
     message: str
 
 
-def reason_reference() -> str:
-    """The page in Markdown."""
+def reason_reference(kinds: Iterable[Kind] = KINDS, folder: Path = CONTROLLER) -> str:
+    """The page in Markdown, about `kinds` whose modules are in `folder`."""
     rows = "".join(f"| `{name}` | {text} |\n" for name, text in condition_types())
-    kinds: dict[str, dict[str, list[Reason]]] = {}
-    for reason in sorted(reasons(), key=lambda one: (one.kind == _ALL, one)):
-        kinds.setdefault(reason.kind, {}).setdefault(reason.name, []).append(reason)
-    return _REASONS_HEAD + rows + _REASONS + "".join(_table(kind, named) for kind, named in kinds.items())
+    named: dict[str, dict[str, list[Reason]]] = {}
+    for reason in sorted(reasons(kinds, folder), key=lambda one: (one.kind == _ALL, one)):
+        named.setdefault(reason.kind, {}).setdefault(reason.name, []).append(reason)
+    return _REASONS_HEAD + rows + _REASONS + "".join(_table(kind, calls) for kind, calls in named.items())
 
 
 def _table(kind: str, named: Mapping[str, list[Reason]]) -> str:
@@ -214,15 +202,21 @@ def condition_types() -> Iterator[tuple[str, str]]:
                 yield name, " ".join(meaning.split())
 
 
-def reasons() -> Iterator[Reason]:
-    """Each call that names a reason, of every module that works for a kind."""
+def reasons(kinds: Iterable[Kind] = KINDS, folder: Path = CONTROLLER) -> Iterator[Reason]:
+    """Each call that names a reason, of every module in `folder` that works for a kind."""
+    worked_on: dict[str, list[str]] = {}
+    for record in kinds:
+        for place in record.modules.split():
+            worked_on.setdefault(place, []).append(record.kind)
+    of_place = {place: ", ".join(names) for place, names in worked_on.items()}
+    of_place |= {place: what for what, places in _OTHERS.items() for place in places.split()}
     trees = {
-        path.relative_to(CONTROLLER): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(CONTROLLER.rglob("*.py"))
+        path.relative_to(folder): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.py"))
     }
     constants = {path: _constants(tree) for path, tree in trees.items()}
     for path, tree in trees.items():
-        kind = _KIND_OF.get(path.with_suffix("").as_posix()) or _KIND_OF.get(path.parts[0])
+        kind = of_place.get(path.with_suffix("").as_posix()) or of_place.get(path.parts[0])
         known = dict(constants[path])
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("controller."):

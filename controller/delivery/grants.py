@@ -5,20 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api import (
-    evaluatorupgrade,
-    featureflagconfiguration,
-    featureflagsource,
-    flagalert,
-    flaggrant,
-    flagreceiver,
-    flagrollout,
-    flagset,
-    inprocessconfiguration,
-)
+from controller.api import flagalert, flaggrant, flagset
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flaggrant import FlagGrantSpec, GrantTo
-from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP, Resource
+from controller.api.meta import API_VERSION, GROUP, Resource
+from controller.api.records import GRANTED
 from controller.delivery.object_bounds import GRANTS
 
 if TYPE_CHECKING:
@@ -26,16 +17,7 @@ if TYPE_CHECKING:
 
     from controller.runtime.cache import Cache, Change
 
-_GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
-    flagset.KIND: GROUP,
-    flagrollout.KIND: GROUP,
-    flagreceiver.KIND: GROUP,
-    evaluatorupgrade.KIND: GROUP,
-    featureflagconfiguration.KIND: OPENFEATURE_GROUP,
-    featureflagconfiguration.FLAG_KIND: OPENFEATURE_GROUP,
-    featureflagsource.KIND: OPENFEATURE_GROUP,
-    inprocessconfiguration.KIND: OPENFEATURE_GROUP,
-}
+_GROUPS: Final = {each.kind: each.group for each in GRANTED}
 """The API group of each kind that may be referred to."""
 
 

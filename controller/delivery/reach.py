@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagconfiguration, flagoverride, flagrollout
-from controller.api.kinds import FLAG_SOURCE, FLUX_SOURCES, status_of
+from controller.api.kinds import FLAG_SOURCE, status_of
+from controller.api.records import FLUX_SOURCES
 from controller.api.status import READY, REMOTE_FLAGS
 from controller.delivery.actions import (
     Abort,

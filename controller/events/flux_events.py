@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import Counter
 
 from controller.api import flagsource
-from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import DIFFERENCES, GROUP, LINK, ObjectKey, Resource, about
+from controller.api.records import FLUX_SOURCES
 from controller.events.commit_pages import link_of, source_of
 from controller.events.notice import Post, ProviderTarget
 from controller.runtime.event import Event, EventType

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.artifact_status import ArtifactStatus, SourceStatus
 from controller.api.flagsource import KIND, FlagSourceSpec, FlagSourceStatus
-from controller.api.kinds import FLUX
 from controller.api.meta import API_VERSION, ObjectKey, Resource
+from controller.api.records import FLUX
 from controller.api.status import READY, TRUE, Condition, condition_json
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveLimits, pack, write_skipped
 from controller.runtime.cache import Applier, Cache, at_version

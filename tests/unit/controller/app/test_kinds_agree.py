@@ -18,7 +18,6 @@ from controller.api.flagsource import PROVIDERS
 from controller.api.kind import READ
 from controller.api.kinds import (
     CONFIG_MAP,
-    FLUX_SOURCES,
     IN_PROCESS_CONFIGURATION,
     KINDS,
     NAMESPACE,
@@ -27,6 +26,7 @@ from controller.api.kinds import (
     WORKLOADS,
 )
 from controller.api.meta import API_VERSION
+from controller.api.records import FLUX_SOURCES
 from controller.app.reconcilers import STAGES, Providers, reconcilers_of
 from controller.app.settings import ControllerSettings
 from controller.runtime.cache import Cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from controller.api.kinds import FLAG_SET, FLUX_SOURCES
+from controller.api.kinds import FLAG_SET
+from controller.api.records import FLUX_SOURCES
 from controller.kube.kopf_watches import quieten_kopf
 
 if TYPE_CHECKING:
