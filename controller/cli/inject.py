@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from controller.cli.manifests import exit_if_unreadable
-from controller.cli.printing import OK, PROBLEM, Exit
+from controller.cli.printing import OK, PROBLEM, Exit, printable
 from controller.migration.migrated_objects import GivenObjects
 from controller.pods.carried_flags import mark_manifest
 from controller.pods.installation import ADDRESS, AUDIENCE, IMAGE, OPERATORS, Options, PodRefused
+from controller.pods.near_misses import near_misses
 from controller.pods.pod_injection import inject_manifest
 
 if TYPE_CHECKING:
@@ -70,8 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
             ]
         except PodRefused as refusal:
             raise Exit(f"{_file_words(file)}: {refusal}", PROBLEM) from refusal
+    for file, documents in given.items():
+        for document in documents:
+            _report_near_misses(file, document)
     yaml.safe_dump_all(injected, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK
+
+
+def _report_near_misses(file: str, document: Any) -> None:
+    """Say on standard error which annotations of a manifest nothing reads."""
+    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+    for manifest in items if isinstance(items, list) else [document]:
+        for miss in near_misses(manifest):
+            metadata = manifest.get("metadata")
+            name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+            text = f"{_file_words(file)}: {manifest['kind']} {name}: {miss.message}"
+            print(printable(f"flagstaff inject: {text}"), file=sys.stderr)
 
 
 def _documents(file: str) -> Iterator[Any]:

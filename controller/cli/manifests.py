@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from controller.cli.printing import USAGE, Exit
+from controller.pods.near_misses import near_misses
 from controller.validation.object_problems import GROUPS, KINDS, describe, object_problems, schemas
 from controller.validation.structural_schema import SchemaProblem, nearest
 from evaluator.flags.problems import Problem, Severity
@@ -279,6 +280,13 @@ def judge(manifests: Iterable[ObjectManifest]) -> ManifestVerdict:
         if problems is None:
             if {"apiVersion", "kind"} <= manifest.body.keys():
                 verdict.others[str(manifest.body["kind"])] += 1
+            verdict.problems += (
+                _place(
+                    manifest,
+                    SchemaProblem(miss.path, miss.message, "near-miss", at_key=True, severity=Severity.NOTE),
+                )
+                for miss in near_misses(manifest.body)
+            )
             continue
         if not problems:
             kind, repeated = KINDS[manifest.body["kind"]], repeated_keys(manifest.node)

@@ -28,6 +28,7 @@ USUAL: Final = (
     "proxy",
     "admission",
     "deletion-protection",
+    "near-misses",
     "network-policies",
     "rights-policies",
 )
