@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tests.repositories import ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[1]
 PATIENCE: Final = 20.0
@@ -246,17 +246,19 @@ def play(
     prologue: str = "",
     end: str = "",
     commands_only: bool = False,
+    elsewhere: Collection[str] = tuple(ELSEWHERE),
     **given: Mapping[str, str],
 ) -> None:
     """Run the page, up to the heading `end` if there is one; fails at the first step that is not as written.
     `prologue` is typed first; `words` are further replacements, `environ` further variables. `commands_only`:
-    blocks without a command are not what a server prints.
+    blocks without a command are not what a server prints. Commands that begin as one of `elsewhere` are
+    passed over.
     """
     text = (ROOT / page).read_text(encoding="utf-8").partition(f"\n{end}\n" if end else "\0")[0]
     found = [
         step
         for step in steps(text)
-        if (step.command or not commands_only) and not step.command.startswith(tuple(ELSEWHERE))
+        if (step.command or not commands_only) and not step.command.startswith(tuple(elsewhere))
     ]
     assert any(step.command for step in found), f"{page} has no commands"
     guide = Guide(folder, {**free_ports(), **given.get("words", {})}, given.get("environ", {}))

@@ -53,6 +53,7 @@ def test_every_command_of_a_guide_prints_what_the_guide_says(
         play(
             f"docs/guides/on-a-cluster/{page}",
             home,
+            elsewhere=(),
             words={"https://git.example.com/shop/flags.git": url, "shop": namespace},
             environ={"KUBECONFIG": str(kubeconfig), "PATH": f"{cluster.assets}:/usr/local/bin:/usr/bin:/bin"},
         )

@@ -150,7 +150,9 @@ def test_direct_set_and_standing_order_live_beside_each_other(shop: Namespace, t
 
 def page_manifests() -> list[dict[str, Any]]:
     """The whole manifests of the page about the proposal."""
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "proposal.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "project" / "proposal.md").read_text(), re.DOTALL
+    )
     parsed = [yaml.safe_load(block) for block in blocks]
     return [document for document in parsed if "kind" in document]
 
