@@ -21,7 +21,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/delivery": 2900,
     "controller/events": 3200,
     "controller/flagsets": 3400,
-    "controller/kube": 1890,
+    "controller/kube": 1910,
     "controller/local": 2050,
     "controller/migration": 850,
     "controller/page": 1200,

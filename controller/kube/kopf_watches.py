@@ -237,6 +237,8 @@ _CALM_SECONDS: Final = 60.0
 _END_SECONDS: Final = 15.0
 _ASK_SECONDS: Final = 0.25
 _CANCEL_SECONDS: Final = 1.0
+NEW_KINDS_SECONDS: Final = 60.0
+"""Seconds from one search for new kinds to the next."""
 
 
 @dataclass
@@ -259,6 +261,7 @@ class KopfEngine:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.lists.run())
             group.create_task(self._watch())
+            group.create_task(restart_for_new_kinds(self.lists, self.health, self._end))
 
     async def _watch(self) -> None:
         quieten_kopf()
@@ -421,6 +424,13 @@ class KindLists:
         """Handle a restarted watch: compare soon."""
         self._stale.set()
 
+    async def is_installed(self, type_: ResourceType) -> bool:
+        """Whether the API server has the kind; False where it does not answer."""
+        with contextlib.suppress(Setback):
+            _, version = await self._lister.present(type_.api_version, type_.plural, self.namespaces)
+            return version > 0
+        return False
+
     async def compare(self) -> None:
         """Wait until a watch began anew, then remove objects that were deleted before."""
         await self._stale.wait()
@@ -463,3 +473,23 @@ class KindLists:
             if resource.uid not in uids and int(resource.resource_version) <= version:
                 log.info("it was deleted while no watch was open", extra=about(resource.key))
                 self._informer.forget(resource.key)
+
+
+async def restart_for_new_kinds(
+    lists: KindLists, health: WatchHealth, restart: Callable[[], None], seconds: float = NEW_KINDS_SECONDS
+) -> None:
+    """Call `restart`, which begins the watches anew, for each kind that is installed and not watched, once;
+    until cancelled. kopf asks for the kinds of a group in the moment in which a definition changes, and the
+    API server may name them a moment later.
+    """
+    tried: set[str] = set()
+    while True:
+        await asyncio.sleep(seconds)
+        unwatched = [type_ for type_ in lists.types if health.of(type_.plural) is None]
+        tried.intersection_update(type_.plural for type_ in unwatched)
+        for type_ in unwatched:
+            if type_.plural not in tried and await lists.is_installed(type_):
+                log.info("%s are installed now; the watches begin anew", type_.plural)
+                tried.add(type_.plural)
+                restart()
+                break

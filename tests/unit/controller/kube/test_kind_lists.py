@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from controller.api.kinds import FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, Resource
-from controller.kube.kopf_watches import KindLists
+from controller.kube.kopf_watches import KindLists, restart_for_new_kinds
 from controller.runtime.cache import Cache
 from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.setbacks import Failed
+from controller.runtime.watch_health import WatchHealth
+from tests.waiting import until
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
 TYPES = (FLAG_SET, SECRET)
@@ -100,3 +103,22 @@ async def test_a_kind_that_cannot_be_compared_holds_up_no_other(
     await around.compare()
     assert around.cluster.asked == ["flagsets", "secrets"]
     assert "with the cluster" in caplog.text
+
+
+async def test_watches_begin_anew_once_for_a_kind_that_is_installed_and_not_watched(around: Around) -> None:
+    health, restarts = WatchHealth(lambda: 0.0), []
+    health.record_answer(SECRET.plural, "/api/v1/secrets")
+    around.cluster.version = 0
+
+    def restart() -> None:
+        restarts.append(len(around.cluster.asked))
+
+    task = asyncio.create_task(restart_for_new_kinds(around.lists, health, restart, 0.001))
+    await until(lambda: len(around.cluster.asked) > 3)
+    assert restarts == []
+    around.cluster.version = 9
+    await until(lambda: restarts)
+    await asyncio.sleep(0.02)
+    assert len(restarts) == 1
+    assert set(around.cluster.asked) == {FLAG_SET.plural}
+    task.cancel()
