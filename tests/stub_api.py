@@ -233,7 +233,9 @@ class StubApi:
         if parts == ["version"]:
             return web.json_response({"gitVersion": "v1.33.0", "major": "1", "minor": "33"})
         if parts[-3:-2] == ["pods"] and parts[-1] == "log":
-            return web.Response(text=f"the log of {parts[-2]}\n")
+            # As of a pod that no node runs.
+            status = 204 if parts[-2].startswith("pending") else 200
+            return web.Response(text=f"the log of {parts[-2]}\n" if status == 200 else None, status=status)
         if parts == ["api"]:
             return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
         if parts == ["apis"]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = "flagstaff-system"
 _SELECTOR: Final = "app.kubernetes.io/part-of=flagstaff"
+_WITHOUT_LOG: Final = ("NoContent", "PodGone")
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -69,7 +70,7 @@ async def _show(options: argparse.Namespace) -> int:
         namespace = "" if options.all_namespaces else connection.namespace
         following = (_pod(connection, f"{place}/{pod}/log", pod, options, namespace) for pod in pods)
         failures = [failure for failure in await asyncio.gather(*following) if failure is not None]
-        if len(failures) == len(pods):
+        if len(failures) == len(pods) and failures[0].reason not in _WITHOUT_LOG:
             raise failures[0]
     return PROBLEM if failures else OK
 

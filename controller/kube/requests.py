@@ -265,6 +265,8 @@ class WatchRequest:
         response.close()
         if response.status == HTTPStatus.GONE:
             raise WatchExpired
+        if response.status == HTTPStatus.NO_CONTENT:
+            raise Failed("NoContent", "there is no log yet: a pod has one once a node runs it")
         if response.status == HTTPStatus.NOT_FOUND:
             raise KindNotInstalled
         raise WatchRefused(message, retry_after(response.headers))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.kinds import FLAG_CARRIERS
 from controller.delivery.problem_text import CHARACTERS, MOST_NAMED, refusals, summary
-from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
+from controller.delivery.standing_orders import ORDERS_LABEL, SPELLINGS, asks_for_order
 from controller.pods import installation
 from controller.pods.changes import ObjectPatch, Path
 from controller.pods.installation import (
@@ -262,8 +262,9 @@ def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Obj
     changes, template = ObjectPatch(workload), template_path(workload)
     _remove(changes, (*METADATA, "labels"), installation.DIRECT_SET)
     _remove(changes, (*METADATA, "annotations"), installation.APPLIED)
-    for remarks in (installation.REMARKS, installation.PROPOSED_REMARKS):
-        _remove(changes, (*METADATA, "annotations"), remarks)
+    if not asks_for_order(annotations_at(workload, METADATA)):
+        for remarks in (installation.REMARKS, installation.PROPOSED_REMARKS):
+            _remove(changes, (*METADATA, "annotations"), remarks)
     present = annotations_at(workload, template)
     if workload["kind"] != "Job" and installation.DIRECT_SET in present:
         # Pods that follow other flags from now on still ask for an evaluator.
@@ -363,6 +364,9 @@ class WorkloadOrders:
         self._require(workload, before, namespace, inherited or {})
         for path in paths:
             changes.merge(path, {ORDERS_LABEL: MARKED})
+        annotations = annotations_at(workload, METADATA)
+        remark = remark_of((), _remark_of_flags(changes.after), _remark_of_order(annotations))
+        changes.merge((*METADATA, "annotations"), remark_annotations(remark, annotations))
         changes.warnings += _warnings(workload, before, marked=marked)
 
     def _require(
@@ -381,6 +385,18 @@ class WorkloadOrders:
             return
         of_pods = _order_at(workload, template_path(workload), namespace)
         require_orders([read_order(labels, namespace, "label"), of_pods, own], namespace, self.known)
+
+
+def _remark_of_flags(workload: Mapping[str, Any]) -> str:
+    """What `mark` said of flags that the workload carries; empty where it carries none."""
+    carries = installation.DIRECT_SET in part_at(workload, _LABELS)
+    return str(annotations_at(workload, METADATA).get(installation.REMARKS, "")) if carries else ""
+
+
+def _remark_of_order(annotations: Mapping[str, Any]) -> str:
+    """What becomes of the order, with the name that the user wrote."""
+    name = next(name for name, _ in SPELLINGS if name in annotations)
+    return f"its pods follow {annotations[name]}, which annotation {name} orders"
 
 
 def _order_at(workload: Mapping[str, Any], path: Path, namespace: str) -> PlacedOrder | None:

@@ -147,6 +147,20 @@ def test_pod_without_a_log_does_not_hide_the_others(run: Print, stub: StubApi) -
     assert "flagstaff logs: controller-2: " in err
 
 
+def test_pod_that_no_node_runs_has_no_log_yet(run: Print, stub: StubApi) -> None:
+    labels = {"app.kubernetes.io/part-of": "flagstaff"}
+    body = {
+        "kind": "Pod",
+        "metadata": {"name": "pending-1", "namespace": "flagstaff-system", "labels": labels},
+    }
+    stub.put(stub.path_of(body), body)
+    code, _, err = run("logs")
+    assert (code, err) == (
+        1,
+        "flagstaff logs: pending-1: there is no log yet: a pod has one once a node runs it\n",
+    )
+
+
 def test_deletion_asks_unless_told_to_be_silent(run: Print, stub: StubApi) -> None:
     code, _, err = run("delete set/search")
     assert code == 2

@@ -191,6 +191,24 @@ def test_a_workload_and_its_pods_are_labelled_while_it_has_an_order() -> None:
     assert removed["spec"]["template"]["metadata"]["labels"] == {"app": "web"}
 
 
+@pytest.mark.parametrize(
+    ("annotation", "remarks"),
+    [
+        (ORDER, [installation.REMARKS]),
+        ("openfeature.agent/standing-orders-resource", [installation.REMARKS, installation.PROPOSED_REMARKS]),
+        ("openfeature.io/standingorder", [installation.REMARKS, installation.PROPOSED_REMARKS]),
+    ],
+)
+def test_a_remark_on_the_workload_names_the_order_as_its_author_wrote_it(
+    annotation: str, remarks: list[str]
+) -> None:
+    given = workload()
+    given["metadata"]["annotations"] = {annotation: "base"}
+    annotations = mark_workload(given).after["metadata"]["annotations"]
+    written = {name: text for name, text in annotations.items() if name != annotation}
+    assert written == dict.fromkeys(remarks, f"its pods follow base, which annotation {annotation} orders")
+
+
 def test_the_jobs_of_a_cron_job_are_labelled_too() -> None:
     made = mark_workload(workload("base", "CronJob")).after["spec"]["jobTemplate"]
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
