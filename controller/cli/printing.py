@@ -81,7 +81,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean "…"?` for the known word that is spelled most alike, or an empty text."""
     import difflib
 
-    near = difflib.get_close_matches(word, [*known][:_MOST_KNOWN], n=1)
+    names = [*known][:_MOST_KNOWN]
+    turned = [name for name in names if sorted(name) == sorted(word)]
+    near = turned or difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

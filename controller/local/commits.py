@@ -81,7 +81,12 @@ def _commit_named(folder: str, name: str) -> str:
     import pygit2  # noqa: PLC0415 - other sources than repositories on disk do without it
 
     try:
-        commit = pygit2.Repository(folder).revparse_single(name).peel(pygit2.Commit)
+        repository = pygit2.Repository(folder)
+    except pygit2.GitError as error:
+        message = f"{folder} is no Git repository: make it one (git init, git add, git commit)"
+        raise Failed("ReferenceNotFound", message) from error
+    try:
+        commit = repository.revparse_single(name).peel(pygit2.Commit)
     except (KeyError, ValueError, pygit2.GitError) as error:
         message = f"{folder} has no commit {name!r}; a shallow clone has only its newest commits"
         raise Failed("ReferenceNotFound", message) from error

@@ -65,6 +65,8 @@ _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""
 _HINTS: Final = 10_000
 """File names that are searched for what a mistyped path may mean."""
+_NEAR: Final = 3
+"""Folders below one another in which these are searched: the tree may be the whole disk."""
 _NOBODY: Final = provenance_of("")
 
 
@@ -132,7 +134,7 @@ def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
                     raise Stalled("LimitExceeded", f"{path} has more than {_LIMITS.entries} files")
         meant, all_found = _select_names(files, paths)
         if not all_found:
-            files |= dict.fromkeys(islice(_walk(root, "", []), _HINTS), b"")
+            files |= dict.fromkeys(islice(_walk(root, "", [], near=True), _HINTS), b"")
         skipped += _read(root, meant, files)
     except OSError as error:
         raise Failed("Unreadable", f"{error.filename or root}: {error.strerror or error}") from error
@@ -153,9 +155,14 @@ def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
     return _walk(root, start, skipped, deep="/" in below or "**" in below)
 
 
-def _walk(root: Path, start: str, skipped: list[str], *, deep: bool = True) -> Iterator[str]:
+def _walk(
+    root: Path, start: str, skipped: list[str], *, deep: bool = True, near: bool = False
+) -> Iterator[str]:
+    """Yield the names of the files below `start`, `near` ones alone: in few folders, and in no hidden one."""
     for folder, folders, names in os.walk(root / start):
         here = Path(folder).relative_to(root)
+        if near:
+            folders[:] = [name for name in folders if len(here.parts) < _NEAR and not name.startswith(".")]
         linked = [name for name in folders if Path(folder, name).is_symlink()]
         folders[:] = [name for name in folders if name != ".git" and name not in linked]
         for name in (*linked, *names):

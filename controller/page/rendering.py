@@ -115,8 +115,11 @@ def value_text(value: Json, most: int = 120) -> str:
 
 
 def capitalize_first(text: str) -> str:
-    """The text with its first letter in upper case, unless it begins with a revision; the others stay."""
-    return text if "@" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+    """The text with its first letter in upper case, unless it begins with a revision or the key of a flag;
+    the others stay.
+    """
+    first = text.partition(" ")[0]
+    return text if "@" in first or first.endswith(":") else text[:1].upper() + text[1:]
 
 
 def total_rate(rates: VariantRates) -> str:

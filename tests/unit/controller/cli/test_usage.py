@@ -27,6 +27,7 @@ if TYPE_CHECKING:
             "flagstaff evaluator: unrecognized arguments: --sorces x; did you mean",
         ),
         ("lint . --qqqqqq", "flagstaff lint: unrecognized arguments: --qqqqqq\n"),
+        ("pu", "flagstaff: there is no verb 'pu'; did you mean 'up'?"),
         ("flet", "flagstaff: there is no verb 'flet'; did you mean 'fleet'?"),
         ("--vresion", "flagstaff: unrecognized arguments: --vresion; did you mean '--version'?"),
     ],
