@@ -54,8 +54,27 @@ class ClusterConnection:
         """The body of the object of this name. Raises Exit with a name that is spelled alike, Setback."""
         body = await self.cluster.get(type_.api_version, type_.kind, self.namespace, name)
         if body is None:
-            raise self.missing_object(type_.kind, name, [other.name for other in await self.resources(type_)])
+            hint = await self.hint(name, type_)
+            raise Exit(f"there is no {type_.kind} {name} in namespace {self.namespace}{hint}", PROBLEM)
         return body
+
+    async def hint(self, name: str, *types: ResourceType) -> str:
+        """Where else an object of this name is, as far as the user may look there; or else a name that is
+        spelled alike. Raises Failed.
+        """
+        places: set[str] = set()
+        with contextlib.suppress(Setback):
+            for type_ in types:
+                bodies = await self.cluster.everywhere(
+                    type_.api_version, type_.plural, (), content=False, name=name
+                )
+                # A server that knows no field selectors sends others, too.
+                places |= {
+                    body["metadata"]["namespace"] for body in bodies if body["metadata"]["name"] == name
+                }
+        if places:
+            return f"; there is one in namespace {', '.join(sorted(places)[:3])}: see -n"
+        return did_you_mean(name, sorted({other.name for other in await self.resources(*types)}))
 
     def missing_object(self, kind: str, name: str, names: Iterable[str]) -> Exit:
         """What to end with where there is no such object, but those called `names`."""

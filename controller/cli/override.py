@@ -25,7 +25,7 @@ from controller.api.meta import Resource
 from controller.cli.arguments import seconds
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.effects import TIMEOUT, add_effect_arguments, follow_effect, report
-from controller.cli.printing import OK, PROBLEM, USAGE, Exit, columns, did_you_mean
+from controller.cli.printing import OK, PROBLEM, USAGE, Exit, columns
 from controller.delivery.delivered import Delivered, delivery_of
 from controller.delivery.overrides import override_of, set_name, targets_of
 from controller.delivery.progress_words import (
@@ -74,10 +74,9 @@ def _fault(override: Override, flag_set: FlagSet) -> str:
 
 async def _missing_set(connection: ClusterConnection, name: str) -> Exit:
     types = (FLAG_SET, FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG)
-    names = sorted({resource.name for resource in await connection.resources(*types)})
     return Exit(
         f"no FlagSet, FeatureFlagConfiguration or FeatureFlag {name} has flags in namespace "
-        f"{connection.namespace}{did_you_mean(name, names)}; --force sets it all the same",
+        f"{connection.namespace}{await connection.hint(name, *types)}; --force sets it all the same",
         PROBLEM,
     )
 

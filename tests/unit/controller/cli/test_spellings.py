@@ -35,7 +35,9 @@ def deployment(name: str) -> dict[str, Any]:
 def stub(tmp_path: Path) -> Iterator[StubApi]:
     """An API server with a source, two flag sets and the controller's Deployment."""
     with stub_api(tmp_path) as made:
-        made.put("/api/v1/namespaces/shop", {"kind": "Namespace", "metadata": {"name": "shop"}})
+        for namespace in ("shop", "default"):
+            body = {"kind": "Namespace", "metadata": {"name": namespace}}
+            made.put(f"/api/v1/namespaces/{namespace}", body)
         for kind, name, team, status in (
             ("FlagSource", "flags", "a", "True"),
             ("FlagSet", "checkout", "a", "True"),
@@ -159,6 +161,12 @@ def test_pod_that_no_node_runs_has_no_log_yet(run: Print, stub: StubApi) -> None
         1,
         "flagstaff logs: pending-1: there is no log yet: a pod has one once a node runs it\n",
     )
+
+
+def test_object_of_another_namespace_is_found_there(run: Print) -> None:
+    code, _, err = run("describe set checkout -n default", namespaced=False)
+    assert code == 1
+    assert "there is no FlagSet checkout in namespace default; there is one in namespace shop: see -n" in err
 
 
 def test_deletion_asks_unless_told_to_be_silent(run: Print, stub: StubApi) -> None:
