@@ -95,6 +95,8 @@ class StubApi:
     def __init__(self, folder: Path) -> None:
         self.asked: list[tuple[str, str, int]] = []
         """(method, path, status) of each request."""
+        self.deletes = False
+        """Whether DELETE removes an object; else everything stays, for tests that look at all of it."""
         self.denied: set[str] = set()
         """Plurals, or names of pods, that the user has no right to."""
         self._objects: dict[str, dict[str, Any]] = {}
@@ -283,7 +285,7 @@ class StubApi:
             path = f"{path}/{body['metadata']['name']}"
         target = path.removesuffix("/status")
         known = self._objects.get(target)
-        if request.method == "DELETE":
+        if request.method == "DELETE" and self.deletes:
             self._objects.pop(target, None)
             return web.json_response({"kind": "Status", "metadata": {}})
         if request.method == "GET" or (known is None and isinstance(body, list)):

@@ -170,6 +170,7 @@ def test_object_of_another_namespace_is_found_there(run: Print) -> None:
 
 
 def test_deletion_asks_unless_told_to_be_silent(run: Print, stub: StubApi) -> None:
+    stub.deletes = True
     code, _, err = run("delete set/search")
     assert code == 2
     assert "write --silent to confirm" in err

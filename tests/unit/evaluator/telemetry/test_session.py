@@ -265,7 +265,7 @@ def test_by_flagds_option_flags_are_served_without_the_extra(
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     settings = load({"otel-collector-uri": ["localhost:1"], "metrics-exporter": ["otel"]}, {}).settings
     assert open_session(settings.otel, None, lambda: NOW) is None
-    assert "[otel]'" in caplog.text
+    assert "[otel]" in caplog.text
     named = load({}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:1"}).settings
     with pytest.raises(InvalidSettingError):
         open_session(named.otel, None, lambda: NOW)
