@@ -189,8 +189,10 @@ class _NothingCompared(kopf.DiffBaseStorage):
 
 def quieten_kopf() -> None:
     """Filter lines from the log that repeat, or that need no action."""
-    logging.getLogger("kopf._core.reactor.observation").addFilter(_NotInstalled())
-    # The session reports what is refused, once.
+    observation = logging.getLogger("kopf._core.reactor.observation")
+    observation.addFilter(_NotInstalled())
+    # The session reports what is refused, once. The search for kinds logs its requests under its own name.
+    observation.addFilter(lambda record: not record.getMessage().startswith("Request attempt"))
     logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
     # That it takes no signals in a thread.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -31,3 +31,11 @@ def test_kinds_that_are_not_installed_are_named_once_as_kubectl_names_them(
         "externalartifacts.source.toolkit.fluxcd.io, flagsets.flagstaff.dev, "
         "gitrepositories.source.toolkit.fluxcd.io, ocirepositories.source.toolkit.fluxcd.io"
     )
+
+
+def test_a_refused_search_for_kinds_is_no_line_for_each_try(caplog: pytest.LogCaptureFixture) -> None:
+    quieten_kopf()
+    logging.getLogger("kopf._core.reactor.observation").error(
+        "Request attempt #1 failed; will retry: GET /api"
+    )
+    assert not caplog.records
