@@ -25,7 +25,7 @@ from controller.migration.steps import (
     Installed,
     ObjectChange,
 )
-from controller.pods.pod_injection import TEMPLATES
+from controller.pods.installation import TEMPLATES
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from controller.migration import migrated_settings
 from controller.migration.finding import Fate, FieldFinding, Path, leaves
 from controller.migration.migrated_settings import Trial
 from controller.pods import installation
-from controller.pods.installation import FLAG_SETS, FlagSetFound, Known, Options, PodRefused
-from controller.pods.pod_injection import TEMPLATES, inject
+from controller.pods.installation import FLAG_SETS, TEMPLATES, FlagSetFound, Known, Options, PodRefused
+from controller.pods.pod_injection import inject
 from evaluator.flags.merge import parse
 from evaluator.flags.problems import Severity
 

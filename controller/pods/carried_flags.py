@@ -17,12 +17,13 @@ from controller.pods.installation import (
     NAMESPACED,
     REFRESHABLE,
     SCOPED,
+    TEMPLATES,
     Known,
     PodRefused,
     remark_annotations,
     remark_of,
 )
-from controller.pods.pod_injection import TEMPLATES
+from controller.pods.near_misses import near_misses
 from controller.pods.pod_orders import MARKED, PlacedOrder, read_order, require_orders
 from controller.runtime.plain_text import json_object, one_line
 from evaluator.flags.merge import parse
@@ -224,10 +225,9 @@ def mark(
     before: Mapping[str, Any] | None,
     carried: CarriedFlags,
     applied: WorkloadAuthor,
-    remark: str,
 ) -> ObjectPatch:
     """Mark a workload for the controller, and have its pods ask for an evaluator. `before`: the workload as
-    it is stored, None for a new one; `remark`: in one line, what becomes of it.
+    it is stored, None for a new one.
     """
     changes, template = ObjectPatch(workload), template_path(workload)
     known = record_in(before)
@@ -252,8 +252,7 @@ def mark(
     record = {"by": str(known["by"]), "at": str(known.get("at", "")), "added": sorted(added)}
     changes.merge((*METADATA, "labels"), {installation.DIRECT_SET: DIRECT_SET_MARK})
     applied_by = {installation.APPLIED: json.dumps(record, separators=(",", ":"))}
-    remarks = remark_annotations(remark, annotations_at(workload, METADATA))
-    changes.merge((*METADATA, "annotations"), {**applied_by, **remarks})
+    changes.merge((*METADATA, "annotations"), applied_by)
     return changes
 
 
@@ -281,10 +280,23 @@ def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Obj
     return changes
 
 
-def remark_on(carried: CarriedFlags) -> str:
-    """What becomes of the flags, in one line."""
-    words = NAMESPACED, SCOPED, REFRESHABLE
-    return remark_of(words, f"flags of its own in FeatureFlagConfiguration {carried.name}")
+def write_remark(changes: ObjectPatch, carried: CarriedFlags | None) -> None:
+    """Say on a marked workload, in one line, what becomes of its flags and its order, and what else it nearly
+    asked for. A warning says the last, too, and to a workload without flags and order it alone.
+    """
+    annotations = annotations_at(changes.after, METADATA)
+    misses = tuple(miss.message for miss in near_misses(changes.after))
+    changes.warnings += misses
+    ordered = next((name for name, _ in SPELLINGS if name in annotations), "")
+    if carried is None and not ordered:
+        return
+    words = () if carried is None else (NAMESPACED, SCOPED, REFRESHABLE)
+    parts = (
+        "" if carried is None else f"flags of its own in FeatureFlagConfiguration {carried.name}",
+        f"its pods follow {annotations[ordered]}, which annotation {ordered} orders" if ordered else "",
+    )
+    remark = remark_of(words, *parts, *misses)
+    changes.merge((*METADATA, "annotations"), remark_annotations(remark, annotations))
 
 
 def record_in(workload: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -325,7 +337,9 @@ def mark_manifest(manifest: Any) -> Any:
         raise PodRefused(f"{manifest['kind']} {name}: {refusal}") from None
     if record_in(manifest):
         return manifest
-    return mark(manifest, None, carried, WorkloadAuthor("", ""), remark_on(carried)).after
+    changes = mark(manifest, None, carried, WorkloadAuthor("", ""))
+    write_remark(changes, carried)
+    return changes.after
 
 
 _LABELS: Final = (*METADATA, "labels")
@@ -364,9 +378,6 @@ class WorkloadOrders:
         self._require(workload, before, namespace, inherited or {})
         for path in paths:
             changes.merge(path, {ORDERS_LABEL: MARKED})
-        annotations = annotations_at(workload, METADATA)
-        remark = remark_of((), _remark_of_flags(changes.after), _remark_of_order(annotations))
-        changes.merge((*METADATA, "annotations"), remark_annotations(remark, annotations))
         changes.warnings += _warnings(workload, before, marked=marked)
 
     def _require(
@@ -385,18 +396,6 @@ class WorkloadOrders:
             return
         of_pods = _order_at(workload, template_path(workload), namespace)
         require_orders([read_order(labels, namespace, "label"), of_pods, own], namespace, self.known)
-
-
-def _remark_of_flags(workload: Mapping[str, Any]) -> str:
-    """What `mark` said of flags that the workload carries; empty where it carries none."""
-    carries = installation.DIRECT_SET in part_at(workload, _LABELS)
-    return str(annotations_at(workload, METADATA).get(installation.REMARKS, "")) if carries else ""
-
-
-def _remark_of_order(annotations: Mapping[str, Any]) -> str:
-    """What becomes of the order, with the name that the user wrote."""
-    name = next(name for name, _ in SPELLINGS if name in annotations)
-    return f"its pods follow {annotations[name]}, which annotation {name} orders"
 
 
 def _order_at(workload: Mapping[str, Any], path: Path, namespace: str) -> PlacedOrder | None:

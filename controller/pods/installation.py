@@ -86,6 +86,18 @@ OLD_FLAGS: Final = "openfeature.dev/featureflagconfiguration"
 FOLLOWED: Final = (FLAG_SET, SOURCES, IN_PROCESS, OLD_SOURCES, OLD_FLAGS)
 """Annotations by which a pod may name the flags that it follows."""
 
+_TEMPLATE: Final = ("spec", "template")
+TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "Deployment": _TEMPLATE,
+    "StatefulSet": _TEMPLATE,
+    "DaemonSet": _TEMPLATE,
+    "ReplicaSet": _TEMPLATE,
+    "Job": _TEMPLATE,
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""The path of the template of pods, by the kind that has one; a pod is its own."""
+
 CONTAINER: Final = "flagstaff-evaluator"
 TOKEN: Final = "flagstaff-token"  # noqa: S105 - the name of a volume
 TOKEN_PATH: Final = "/var/run/flagstaff/token"  # noqa: S105

@@ -5,11 +5,11 @@ reads them. Nothing is refused for it. Pure.
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.delivery.standing_orders import SPELLINGS
-from controller.pods.installation import ASKED, ENABLED, FLAGS, FOLLOWED, KNOWN, REMARKS, TRANSPORT
-from controller.pods.pod_injection import TEMPLATES
+from controller.pods.installation import ASKED, ENABLED, FLAGS, FOLLOWED, KNOWN, REMARKS, TEMPLATES, TRANSPORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,9 +18,13 @@ _OF_PODS: Final = frozenset({ENABLED, TRANSPORT, *ASKED, *FOLLOWED})
 """Annotations that are read of pods alone."""
 _OF_BOTH: Final = frozenset({FLAGS, *(name for spelling in SPELLINGS for name in spelling if name)})
 """Annotations that are read of pods, or of their workloads, too."""
+_READ: Final = _OF_PODS | _OF_BOTH
+_READ_OR_WRITTEN: Final = _READ.union(KNOWN, (REMARKS,))
 _GROUPS: Final = ("openfeature.dev/", "flagstaff.dev/")
 _YES: Final = frozenset({"true", "yes", "y", "on", "1", "enabled"})
 _ALIKE: Final = 0.85
+_MOST_COMPARED: Final = 8
+"""Unknown annotations of one place that are compared with those that are read: a review waits for it."""
 
 
 class NearMiss(NamedTuple):
@@ -53,7 +57,7 @@ def _values(manifest: Mapping[str, Any], pod: tuple[str, ...]) -> Iterator[NearM
 
 
 def _labels(manifest: Mapping[str, Any], place: tuple[str, ...], pod: tuple[str, ...]) -> Iterator[NearMiss]:
-    for name in sorted(_texts(manifest, place, "labels").keys() & (_OF_PODS | _OF_BOTH)):
+    for name in sorted(_texts(manifest, place, "labels").keys() & _READ):
         message = f"label {name} is not read; write it as an annotation, at {'.'.join(pod)}.annotations"
         yield NearMiss((*place, "labels", name), message)
 
@@ -62,21 +66,16 @@ def _annotations(
     manifest: Mapping[str, Any], place: tuple[str, ...], pod: tuple[str, ...], kind: str
 ) -> Iterator[NearMiss]:
     given, of_pod = _texts(manifest, place, "annotations"), _texts(manifest, pod, "annotations")
-    for name in sorted(map(str, given)):
-        path = (*place, "annotations", name)
+    names = sorted(map(str, given))
+    for name in names:
         if name in _OF_PODS and place != pod and name not in of_pod:
             message = f"annotation {name} of the {kind} is not read; move it to {'.'.join(pod)}.annotations"
-            yield NearMiss(path, message)
-        elif near := _meant(name):
-            yield NearMiss(path, f"annotation {name} is not read; did you mean {near!r}?")
-
-
-def _meant(name: str) -> str:
-    """The annotation that a misspelt one is most like; empty for one that is known, or like none."""
-    known = _OF_PODS | _OF_BOTH
-    if not name.startswith(_GROUPS) or name in known or name in KNOWN or name == REMARKS:
-        return ""
-    return next(iter(difflib.get_close_matches(name[:100], sorted(known), n=1, cutoff=_ALIKE)), "")
+            yield NearMiss((*place, "annotations", name), message)
+    unknown = (name for name in names if name.startswith(_GROUPS) and name not in _READ_OR_WRITTEN)
+    for name in islice(unknown, _MOST_COMPARED):
+        for near in difflib.get_close_matches(name[:100], sorted(_READ), n=1, cutoff=_ALIKE):
+            message = f"annotation {name} is not read; did you mean {near!r}?"
+            yield NearMiss((*place, "annotations", name), message)
 
 
 def _texts(manifest: Mapping[str, Any], place: tuple[str, ...], field: str) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import inprocessconfiguration
@@ -24,6 +25,7 @@ from controller.pods.installation import (
     EXTERNAL,
     REFRESHABLE,
     SERVED,
+    TEMPLATES,
     Known,
     Options,
     PodRefused,
@@ -32,6 +34,7 @@ from controller.pods.installation import (
     remark_of,
     scope_of,
 )
+from controller.pods.near_misses import near_misses
 from controller.pods.pod_orders import ALONE, MARKED, Surroundings, is_ordered, orders_selector
 from controller.pods.pod_settings import PodSettings, read, read_in_process, wants_evaluator
 from controller.pods.source_settings import ForeignVariable
@@ -315,10 +318,18 @@ def inject(
     check_form(pod, annotations)
     if _evaluates_itself(annotations):
         addition, _ = make_in_process(annotations, namespace, options, known)
-        return _add_variables(pod, addition)
+        return _add_variables(pod, _with_near_misses(pod, addition))
     orders = orders_selector(meta, namespace, known, around)
     wanted = read(annotations, namespace, options, known, orders)
-    return _add_evaluator(pod, wanted, make_addition(wanted, pod["spec"].get("serviceAccountName")))
+    addition = make_addition(wanted, pod["spec"].get("serviceAccountName"))
+    return _add_evaluator(pod, wanted, _with_near_misses(pod, addition))
+
+
+def _with_near_misses(pod: Mapping[str, Any], addition: Addition) -> Addition:
+    """The addition, with a warning and a remark for what else the pod nearly asked for."""
+    misses = [miss.message for miss in near_misses({**pod, "kind": "Pod"})]
+    remark = remark_of((addition.remark,), *misses)
+    return replace(addition, remark=remark, warnings=(*addition.warnings, *misses))
 
 
 def record_now(
@@ -480,18 +491,6 @@ def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]
     if token_mount is None or not str(token_mount.get("name")).startswith("kube-api-access-"):
         return made
     return {**made, "volumeMounts": [*made.get("volumeMounts", ()), token_mount]}
-
-
-_TEMPLATE: Final = ("spec", "template")
-TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
-    "Pod": (),
-    "Deployment": _TEMPLATE,
-    "StatefulSet": _TEMPLATE,
-    "DaemonSet": _TEMPLATE,
-    "ReplicaSet": _TEMPLATE,
-    "Job": _TEMPLATE,
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-}
 
 
 def inject_manifest(manifest: Any, namespace: str, options: Options, known: Known) -> Any:

@@ -27,10 +27,10 @@ from controller.pods.carried_flags import (
     carried_flags,
     is_run_of_cron_job,
     mark,
-    remark_on,
     text_of,
     unmark,
     warnings_of,
+    write_remark,
 )
 from controller.pods.changes import ObjectPatch
 from controller.pods.installation import Known, Options, PodRefused
@@ -204,6 +204,7 @@ class WorkloadWebhook:
             changes.warnings += warnings
             if not is_run_of_cron_job(workload):
                 self.orders.mark(changes, before, namespace)
+                write_remark(changes, carried)
         except PodRefused as refusal:
             place, why = one_line(namespace, _LOGGED), one_line(str(refusal), _LOGGED)
             log.info("a %s in %s is refused: %s", workload["kind"], place, why)
@@ -245,7 +246,7 @@ def _changes(
         return ObjectPatch(workload)
     if carried is None:
         return unmark(workload, before)
-    return mark(workload, before, carried, applied, remark_on(carried))
+    return mark(workload, before, carried, applied)
 
 
 LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_bytes=96 * 1024 * 1024)

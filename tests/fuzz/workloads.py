@@ -11,8 +11,8 @@ from controller.pods.carried_flags import (
     carried_flags,
     mark,
     read_flags,
-    remark_on,
     unmark,
+    write_remark,
 )
 from controller.pods.installation import PodRefused
 from tests.fuzz.target import Target, Wrong, same
@@ -61,7 +61,8 @@ def after_mark(body: dict[str, Any], before: dict[str, Any] | None) -> dict[str,
     carried = carried_flags(body)
     if carried is None:
         raise Wrong("its flags are gone")
-    changes = mark(body, before, carried, BY, remark_on(carried))
+    changes = mark(body, before, carried, BY)
+    write_remark(changes, carried)
     after = apply_patch(body, changes.patch)
     same(after, changes.after, "the patch")
     return after

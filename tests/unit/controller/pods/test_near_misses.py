@@ -85,6 +85,11 @@ def test_what_nearly_asks_for_an_evaluator_is_noted(manifest: dict[str, Any], me
     assert [miss.message for miss in near_misses(manifest)] == messages
 
 
+def test_few_of_many_unknown_annotations_are_compared() -> None:
+    many = {f"openfeature.dev/featureflagsourc{number}": "x" for number in range(1_000)}
+    assert len([*near_misses(workload(pod=many))]) == 8
+
+
 @pytest.mark.parametrize(
     "manifest",
     [

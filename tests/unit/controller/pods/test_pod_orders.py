@@ -11,7 +11,7 @@ import yaml
 from controller.api.meta import Resource
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.pods import installation
-from controller.pods.carried_flags import WorkloadOrders
+from controller.pods.carried_flags import WorkloadOrders, write_remark
 from controller.pods.changes import ObjectPatch
 from controller.pods.installation import Options, PodRefused
 from controller.pods.known_objects import KnownObjects
@@ -175,6 +175,7 @@ def mark_workload(
         known_objects("base", "special", one="kills", twin="kills"), lambda _namespace: labels
     )
     orders.mark(changes, before, "shop")
+    write_remark(changes, None)
     return changes
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from controller.pods import installation
 from controller.pods.installation import evaluator_of, remark_annotations, remark_of, scope_of
+from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.pods import OPTIONS, Objects, inject_pod, pod
 
 IN_PROCESS = {installation.FLAG_SET: None, installation.IN_PROCESS: "s0"}
@@ -78,6 +79,20 @@ def test_remark_is_one_bounded_line() -> None:
 def test_pod_has_the_remark(asks: dict[str, str | None], spec: dict[str, Any], remark: str) -> None:
     after = inject_pod(pod(asks), OPTIONS, Objects(s0=spec))
     assert after["metadata"]["annotations"][installation.REMARKS] == remark
+
+
+def test_remark_and_warning_say_what_an_injected_pod_asked_for_in_vain() -> None:
+    given = pod({"openfeature.dev/featureflagsources": "s0"})
+    given["metadata"]["labels"] = {installation.LOG_LEVEL: "debug"}
+    changes = inject(given, "shop", OPTIONS, Objects())
+    assert changes is not None
+    misses = (
+        f"label {installation.LOG_LEVEL} is not read; write it as an annotation, at metadata.annotations",
+        f"annotation openfeature.dev/featureflagsources is not read; did you mean {installation.SOURCES!r}?",
+    )
+    assert changes.warnings == misses
+    remark = changes.after["metadata"]["annotations"][installation.REMARKS]
+    assert remark.partition("; evaluator 1; ")[2] == "; ".join(misses)
 
 
 def test_remark_that_a_user_wrote_is_replaced() -> None:

@@ -14,8 +14,8 @@ from controller.pods.carried_flags import (
     is_run_of_cron_job,
     mark,
     record_in,
-    remark_on,
     unmark,
+    write_remark,
 )
 from controller.pods.installation import PodRefused
 from tests.unit.controller.pods.pods import apply_patch
@@ -53,7 +53,8 @@ def mark_workload(
 ) -> ObjectPatch:
     carried = carried_flags(given)
     assert carried is not None
-    changes = mark(given, before, carried, by, remark_on(carried))
+    changes = mark(given, before, carried, by)
+    write_remark(changes, carried)
     assert apply_patch(given, changes.patch) == changes.after
     return changes
 

@@ -113,6 +113,25 @@ async def test_warnings_of_the_flags_are_shown() -> None:
     assert len(response["warnings"]) == 1
 
 
+@pytest.mark.parametrize("carried", [GOOD, None])
+async def test_remark_and_warning_say_what_a_workload_asked_for_in_vain(carried: str | None) -> None:
+    world = World()
+    world.objects.learn(
+        Resource.of({"kind": "FeatureFlagConfiguration", "metadata": {"name": "base", "namespace": "shop"}})
+    )
+    given = workload(carried)
+    given["metadata"]["annotations"] |= {ORDER: "base", installation.LOG_LEVEL: "debug"}
+    response = await world.review(given)
+    miss = (
+        f"annotation {installation.LOG_LEVEL} of the Deployment is not read; move it to "
+        "spec.template.metadata.annotations"
+    )
+    assert response["warnings"][-1] == miss
+    after = apply_response(given, response)
+    assert after["metadata"]["annotations"][installation.REMARKS].endswith(f"; {miss}")
+    assert await world.review(after, after) == {"uid": "u", "allowed": True, "warnings": [miss]}
+
+
 async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
     world = World()
     before = apply_response(workload(), await world.review(workload()))
