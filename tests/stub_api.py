@@ -99,6 +99,8 @@ class StubApi:
         """Whether DELETE removes an object; else everything stays, for tests that look at all of it."""
         self.denied: set[str] = set()
         """Plurals, or names of pods, that the user has no right to."""
+        self.nodes: list[object] | None = None
+        """The cluster's nodes; None: the user has no right to them."""
         self._objects: dict[str, dict[str, Any]] = {}
         self._watches: set[tuple[str, asyncio.Queue[dict[str, Any]]]] = set()
         self._version = 1
@@ -203,7 +205,7 @@ class StubApi:
         response = self._refusal(request)
         if response is None:
             parts = request.path.strip("/").split("/")
-            response = self._discovery(parts)
+            response = self._discovery(parts) or self._nodes(parts)
             if response is None and request.query.get("watch"):
                 return await self._watch(request)
             response = response or await self._object(request)
@@ -234,10 +236,6 @@ class StubApi:
     def _discovery(self, parts: list[str]) -> web.Response | None:
         if parts == ["version"]:
             return web.json_response({"gitVersion": "v1.33.0", "major": "1", "minor": "33"})
-        if parts[-3:-2] == ["pods"] and parts[-1] == "log":
-            # As of a pod that no node runs.
-            status = 204 if parts[-2].startswith("pending") else 200
-            return web.Response(text=f"the log of {parts[-2]}\n" if status == 200 else None, status=status)
         if parts == ["api"]:
             return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
         if parts == ["apis"]:
@@ -262,6 +260,15 @@ class StubApi:
             for plural, kind in _KINDS[named].items()
         ]  # fmt: skip
         return web.json_response({"kind": "APIResourceList", "resources": resources})
+
+    def _nodes(self, parts: list[str]) -> web.Response | None:
+        if parts[-3:-2] == ["pods"] and parts[-1] == "log":
+            # As of a pod that no node runs.
+            status = 204 if parts[-2].startswith("pending") else 200
+            return web.Response(text=f"the log of {parts[-2]}\n" if status == 200 else None, status=status)
+        if parts == ["api", "v1", "nodes"] and self.nodes is not None:
+            return web.json_response({"kind": "NodeList", "items": self.nodes})
+        return None
 
     async def _object(self, request: web.Request) -> web.Response:
         path = request.path

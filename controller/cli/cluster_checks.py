@@ -14,6 +14,7 @@ from urllib.parse import quote
 from cryptography import x509
 
 from controller.api import kinds
+from controller.cli.connection import has_nodes
 from controller.cli.object_rows import RECORD, SHOWN
 from controller.kube.answers import require_good, require_object
 from controller.pods.installation import CONTAINER
@@ -120,6 +121,8 @@ async def _processes(cluster: Cluster, namespace: str) -> AsyncIterator[CheckRes
         yield _failure(
             "processes", f"no Deployment of Flagstaff in {namespace}; install it, or see --system-namespace"
         )
+    elif not await has_nodes(cluster):
+        yield _warn("nodes", "the cluster has none, so it runs no pods; processes beside it are not checked")
     for deployment in deployments:
         yield _deployment(deployment)
 

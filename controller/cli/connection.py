@@ -100,6 +100,12 @@ class ClusterConnection:
         require_object(answer, str(manifest["kind"]), str(manifest["metadata"]["name"]))
 
 
+async def has_nodes(cluster: Cluster) -> bool:
+    """Whether the cluster can run pods, as far as the user may read nodes. Raises Failed."""
+    answer = await cluster.requests.ask("GET", "/api/v1/nodes", {"limit": "1"})
+    return answer.status != HTTPStatus.OK or bool(answer.body.get("items"))
+
+
 @contextlib.asynccontextmanager
 async def open_connection(scope: ClusterScope) -> AsyncIterator[ClusterConnection]:
     """A connection for as long as the block lasts. Raises ConfigException; Exit for a namespace that is not

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _NAMESPACE: Final = "flagstaff-system"
 _SELECTOR: Final = "app.kubernetes.io/part-of=flagstaff"
 _WITHOUT_LOG: Final = ("NoContent", "PodGone")
+_NO_NODES: Final = (
+    "the cluster has no nodes, so it runs no pods; read the logs of processes beside it where you started "
+    "them"
+)
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -55,23 +59,26 @@ def run(options: argparse.Namespace) -> int:
 
 async def _show(options: argparse.Namespace) -> int:
     # Imported here: it takes a second or two.
-    from controller.cli.connection import open_connection
+    from controller.cli.connection import has_nodes, open_connection
     from controller.kube.answers import require_object
 
     async with open_connection(scope_of(options)) as connection:
         place = f"/api/v1/namespaces/{quote(options.system_namespace, safe='')}/pods"
         answer = await connection.cluster.requests.ask("GET", place, {"labelSelector": _SELECTOR})
         pods = [pod["metadata"]["name"] for pod in require_object(answer, "pods", "").get("items") or ()]
-        if not pods:
-            message = (
-                f"no pod in {options.system_namespace} has the label {_SELECTOR}; see --system-namespace"
-            )
-            raise Exit(message, PROBLEM)
         namespace = "" if options.all_namespaces else connection.namespace
         following = (_pod(connection, f"{place}/{pod}/log", pod, options, namespace) for pod in pods)
         failures = [failure for failure in await asyncio.gather(*following) if failure is not None]
-        if len(failures) == len(pods) and failures[0].reason not in _WITHOUT_LOG:
-            raise failures[0]
+        if len(failures) == len(pods):
+            if not await has_nodes(connection.cluster):
+                raise Exit(_NO_NODES, PROBLEM)
+            if not pods:
+                message = (
+                    f"no pod in {options.system_namespace} has the label {_SELECTOR}; see --system-namespace"
+                )
+                raise Exit(message, PROBLEM)
+            if failures[0].reason not in _WITHOUT_LOG:
+                raise failures[0]
     return PROBLEM if failures else OK
 
 

@@ -148,8 +148,8 @@ def explain(
     """What to try."""
     print(plane.kubectl("get", "-n", NAMESPACE, "flagstaff"))
     here = Path(os.path.relpath(FOLDER))
-    config = f"--kubeconfig {here / 'kubeconfig'} -n {NAMESPACE}"
-    kubectl = f"{here / 'bin/kubectl'} {config}"
+    config = shlex.quote(str((FOLDER / "kubeconfig").resolve()))
+    kubectl = f"{here / 'bin/kubectl'} -n {NAMESPACE}"
     flagstaff = os.path.relpath(FLAGSTAFF)
     flags = here / "repository/flags/base/checkout.yaml"
     repository = shlex.quote(str(here / "repository"))
@@ -159,7 +159,8 @@ def explain(
     print(
         f"""Try, in another terminal:
 
-    {flagstaff} check --kubeconfig {here / "kubeconfig"}
+    export KUBECONFIG={config}
+    {flagstaff} check
     {kubectl} get flagstaff
     {kubectl} describe flagset {FLAG_SET}
     {kubectl} get ffc
@@ -169,8 +170,8 @@ def explain(
     {kubectl} run ordered --image=app:1 --annotations=openfeature.dev/standing-orders=checkout-staging -o yaml
     sed -i 's/defaultVariant: plain/defaultVariant: christmas/' {flags}
     git -C {repository} commit -qam 'Christmas banner'
-    {flagstaff} wait flagset/{FLAG_SET} {config} --revision $(git -C {repository} rev-parse HEAD)
-    {flagstaff} fleet {config}
+    {flagstaff} wait flagset/{FLAG_SET} -n {NAMESPACE} --revision $(git -C {repository} rev-parse HEAD)
+    {flagstaff} fleet -n {NAMESPACE}
     {flagstaff} fleet --to 127.0.0.1:{delivering.management}
     {flagstaff} flags --to 127.0.0.1:{first.port("management")}
     {flagstaff} explain banner-text --to 127.0.0.1:{first.port("management")}

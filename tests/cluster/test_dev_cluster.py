@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PATIENCE = 90.0
 EXPECTED = (
-    "replicas are ready",
+    "the cluster has none, so it runs no pods",
     "flagset.flagstaff.dev/checkout-production", "Applied revision", " 3/3 ", "name: flagstaff-evaluator",
     "flagstaff.dev/direct-set: storefront", "condition met",
     "flagstaff.dev/orders=shop+shop/checkout-staging", "", "",
@@ -47,15 +47,15 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
         assert process.poll() is None
         commands = [line.strip() for line in lines if line.startswith("    ")]
         assert [shlex.split(each)[0].rpartition("/")[2] for each in commands] == [
-            "flagstaff", *["kubectl"] * 7, "sed", "git", *["flagstaff"] * 5,
+            "export", "flagstaff", *["kubectl"] * 7, "sed", "git", *["flagstaff"] * 5,
             "curl", "kill", "kubectl",
         ]  # fmt: skip
-        *tried, watching = commands
-        printed = [run(each) for each in tried]
+        exported, *tried, watching = commands
+        printed = [run(f"{exported}\n{each}") for each in tried]
         assert "banner-text" in page_of(lines)
         for number, text in enumerate(EXPECTED):
             assert text in printed[number], tried[number]
-        wait_for(watching.removesuffix(" -w"), " 2/3 ")
+        wait_for(f"{exported}\n{watching.removesuffix(' -w')}", " 2/3 ")
         children = below(process.pid)
         assert children
     finally:

@@ -212,6 +212,8 @@ def test_cluster_without_processes_fails_the_check(shop: Spine) -> None:
     assert results["your rights"]["result"] == "ok"
     code, text = flagstaff(shop.plane, "check", "--pre")
     assert (code, text.count("\n")) == (0, 2)
+    code, text = flagstaff(shop.plane, "logs")
+    assert (code, "the cluster has no nodes, so it runs no pods" in text) == (1, True)
 
 
 @pytest.mark.long

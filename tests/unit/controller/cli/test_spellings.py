@@ -31,6 +31,13 @@ def deployment(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def pod(name: str) -> tuple[str, dict[str, Any]]:
+    """The path and the body of a pod of the installation."""
+    labels = {"app.kubernetes.io/part-of": "flagstaff"}
+    body = {"kind": "Pod", "metadata": {"name": name, "namespace": "flagstaff-system", "labels": labels}}
+    return StubApi.path_of(body), body
+
+
 @pytest.fixture
 def stub(tmp_path: Path) -> Iterator[StubApi]:
     """An API server with a source, two flag sets and the controller's Deployment."""
@@ -139,9 +146,7 @@ def test_check_goes_on_where_a_part_cannot_be_read(run: Print, stub: StubApi) ->
 
 def test_pod_without_a_log_does_not_hide_the_others(run: Print, stub: StubApi) -> None:
     for name in ("controller-1", "controller-2"):
-        labels = {"app.kubernetes.io/part-of": "flagstaff"}
-        body = {"kind": "Pod", "metadata": {"name": name, "namespace": "flagstaff-system", "labels": labels}}
-        stub.put(stub.path_of(body), body)
+        stub.put(*pod(name))
     stub.denied.add("controller-2")
     code, out, err = run("logs --since 1h30m")
     assert code == 1
@@ -150,12 +155,7 @@ def test_pod_without_a_log_does_not_hide_the_others(run: Print, stub: StubApi) -
 
 
 def test_pod_that_no_node_runs_has_no_log_yet(run: Print, stub: StubApi) -> None:
-    labels = {"app.kubernetes.io/part-of": "flagstaff"}
-    body = {
-        "kind": "Pod",
-        "metadata": {"name": "pending-1", "namespace": "flagstaff-system", "labels": labels},
-    }
-    stub.put(stub.path_of(body), body)
+    stub.put(*pod("pending-1"))
     code, _, err = run("logs")
     assert (code, err) == (
         1,
@@ -167,6 +167,32 @@ def test_object_of_another_namespace_is_found_there(run: Print) -> None:
     code, _, err = run("describe set checkout -n default", namespaced=False)
     assert code == 1
     assert "there is no FlagSet checkout in namespace default; there is one in namespace shop: see -n" in err
+
+
+@pytest.mark.parametrize("pods", [0, 1])
+def test_logs_of_a_cluster_without_nodes_are_elsewhere(pods: int, run: Print, stub: StubApi) -> None:
+    stub.nodes = []
+    for number in range(pods):
+        stub.put(*pod(f"pending-{number}"))
+    code, _, err = run("logs")
+    assert code == 1
+    assert err.splitlines()[pods:] == [
+        "flagstaff logs: the cluster has no nodes, so it runs no pods; read the logs of processes beside it "
+        "where you started them"
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "warned"), [([], True), ([{}], False), (None, False)])
+def test_check_says_that_a_cluster_has_no_nodes(
+    nodes: list[object] | None, warned: bool, run: Print, stub: StubApi
+) -> None:
+    stub.nodes = nodes
+    admission = deployment("flagstaff-admission") | {"status": {}}
+    stub.put(stub.path_of(admission), admission)
+    _, out, _ = run("check -o json", namespaced=False)
+    results = {result["check"]: result for result in json.loads(out)}
+    assert results["flagstaff-admission"]["message"].startswith("0 of 1 replicas are ready")
+    assert ("nodes" in results) is warned
 
 
 def test_deletion_asks_unless_told_to_be_silent(run: Print, stub: StubApi) -> None:
