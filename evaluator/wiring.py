@@ -32,6 +32,7 @@ from evaluator.server import evaluation, health, json_rpc, management, protobuf
 from evaluator.server.context import ContextSources
 from evaluator.server.event_stream import EventStreams
 from evaluator.server.management import Introspection
+from evaluator.server.manifest import ManifestEndpoint
 from evaluator.server.ports import ListenAddress, Ports, Serving, start_listeners
 from evaluator.server.service import EvaluationService
 from evaluator.server.sse import ChangeStreams
@@ -165,7 +166,10 @@ class _Parts:
         """Return the routes of the ports: evaluation, OFREP, management with `more`, sync."""
         settings, observed, status = self._settings, self._observed, self._health
         by_grpc, by_sync = evaluation.routes(self._protobuf, self._json), self._syncing.routes()
-        by_ofrep = ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes)
+        by_ofrep = merge(
+            ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes),
+            ManifestEndpoint(self._service).routes(),
+        )
         if settings.track_events != (TRACK_OFF,):
             tracking = Tracking(self._service, observed.metrics.rollouts, settings.track_events)
             by_ofrep = merge(by_ofrep, tracking.routes())

@@ -46,6 +46,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Check, try, compare and publish definitions": {
         "lint": "check flag definitions",
         "eval": "evaluate one flag of a folder or repository, and say why",
+        "manifest": "print the manifest of OpenFeature's CLI, which generates code of flags",
         "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
         "push": "push a folder of definitions to a container registry",
@@ -93,6 +94,7 @@ VERBS: Final = {verb: summary for group in VERB_GROUPS.values() for verb, summar
 _MODULES: Final = {
     "evaluator": "evaluator.cli",
     "resume": "controller.cli.suspend",
+    "manifest": "controller.cli.eval",
     "explain": "controller.cli.flags",
     "uninstall": "controller.cli.install",
     "test-alert": "controller.cli.alerting",

@@ -18,9 +18,10 @@ from controller.page.rendering import PREFIX, SAFE, STATIC, NotShown, Visit, pag
 from controller.page.views import delivery_view, flag_view, flags_view, pending_view
 from evaluator.host.shares import FairShare
 from evaluator.host.threads import FairThreads, work_for
-from evaluator.http.deferred import Deferred, Wait
+from evaluator.http.deferred import Deferred, Wait, at_once
 from evaluator.http.messages import ByteStream, Request, Response, Streamed, header
 from evaluator.http.routes import Routes, is_of_page
+from evaluator.server import manifest
 from evaluator.wire.hub import Countdown, TimerHandle, Timers
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ VIEWS: Final[Mapping[tuple[str, str], Callable[[Visit], Response]]] = {
     ("POST", "/flag"): flag_view,
 }
 """The views by method and path below PREFIX."""
+_SETS: Final = "/sets/"
+"""Below PREFIX and before NAMESPACE/NAME: the base URL of OpenFeature's manifest API for one flag set."""
 _MOST_FIELDS: Final = 200
 
 
@@ -166,6 +169,8 @@ def respond(request: Request, source: PageSource, now: datetime) -> Response:
     """Return the response to a request below `/ui`; it changes nothing."""
     method = "GET" if request.method == "HEAD" else request.method
     path = request.path.removeprefix(PREFIX).rstrip("/")
+    if method == "GET" and path.startswith(_SETS) and path.endswith(manifest.PATH):
+        return _manifest(path.removeprefix(_SETS).removesuffix(manifest.PATH), source)
     view = VIEWS.get((method, path))
     if view is None:
         return Response(404, b"there is no such page\n", (("content-type", "text/plain"), *SAFE))
@@ -176,6 +181,15 @@ def respond(request: Request, source: PageSource, now: datetime) -> Response:
         return view(visit)
     except NotShown as missing:
         return page("missing.html", 404, visit=visit, message=str(missing))
+
+
+def _manifest(name: str, source: PageSource) -> Response:
+    """The flags of a set as Git defines them: code is generated for these, not for an override."""
+    shown = source.shown_set(name)
+    if shown is None:
+        return manifest.refusal(404, f"there is no flag set {name!r}, or you may not see it", *SAFE)
+    response = at_once(manifest.manifest_answer(shown.flag_set.flags.values()))
+    return response._replace(headers=(*response.headers, *SAFE))
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -227,6 +241,7 @@ class PageServer:
                 ("GET", PREFIX): self.answer,
                 ("GET", f"{PREFIX}/*"): self.answer,
                 ("POST", f"{PREFIX}/*"): self.answer,
+                **{(write, f"{PREFIX}{_SETS}*"): manifest.refuse_write for write in manifest.WRITES},
                 ("GET", f"{PREFIX}/changes"): self.changes,
                 ("GET", f"{PREFIX}/static/*"): send_file,
             }

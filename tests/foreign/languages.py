@@ -18,6 +18,12 @@ from tests.go import CACHE, ROOT, Module, build, find
 NODE: Final = ROOT / "tests" / "node"
 JAVA: Final = ROOT / "tests" / "java"
 GO: Final = Module("go-provider", ROOT / "tests" / "foreign" / "go", "the Go provider: a minute or two")
+OPENFEATURE_CLI: Final = Module(
+    "openfeature",
+    ROOT / "tests" / "foreign" / "openfeature_cli",
+    "OpenFeature's CLI: half a minute",
+    package="github.com/open-feature/cli/cmd/openfeature",
+)
 _OLDEST_NODE: Final = 20
 _OLDEST_JAVA: Final = 17
 _NODE_PACKAGE: Final = CACHE / "node"
@@ -74,10 +80,11 @@ def fetch() -> None:
         _fetch_java()
     else:
         _say(f"SKIPPED: the Java provider is not tested, as there is {reason}")
-    try:
-        find(GO) or build(GO)
-    except (subprocess.SubprocessError, OSError) as error:
-        _say(f"SKIPPED: the Go provider is not tested: {error}")
+    for module in (GO, OPENFEATURE_CLI):
+        try:
+            find(module) or build(module)
+        except (subprocess.SubprocessError, OSError) as error:
+            _say(f"SKIPPED: {module.name} is not tested: {error}")
 
 
 def fetch_packages(folder: Path, announcement: str) -> None:

@@ -39,8 +39,8 @@ ELSEWHERE: Final = {
 READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
     "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init", "inject",
-    "lint", "logs", "migrate check", "migrate values", "override list", "page", "proxy", "rollout plan",
-    "rollout status", "schema", "stats", "trace", "tree", "up", "version", "wait",
+    "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page", "proxy",
+    "rollout plan", "rollout status", "schema", "stats", "trace", "tree", "up", "version", "wait",
 }  # fmt: skip
 NAMES: Final = {
     "source": "flags", "set": "checkout", "paused": "paused", "rollout": "checkout", "candidate": FIRST[7:19],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.unit.controller.page.page_world import FakeSource, ask, flag, shown_set, text
 
 
@@ -27,3 +29,14 @@ def test_another_method_or_path_has_no_page() -> None:
     source = FakeSource([shown_set({"a": flag()})])
     assert ask(source, "/ui/nothing").status == 404
     assert ask(source, "/ui/flags", "state=off").status == 404
+
+
+def test_the_manifest_of_a_set_is_for_who_may_see_it() -> None:
+    source = FakeSource([shown_set({"a": flag()}, "team/a")])
+    answer = ask(source, "/ui/sets/team/a/openfeature/v0/manifest")
+    assert (answer.status, [entry["key"] for entry in json.loads(answer.body)["flags"]]) == (200, ["a"])
+    hidden = ask(source, "/ui/sets/team/b/openfeature/v0/manifest")
+    assert (hidden.status, json.loads(hidden.body)["error"]["message"]) == (
+        404,
+        "there is no flag set 'team/b', or you may not see it",
+    )
