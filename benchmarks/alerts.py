@@ -19,7 +19,7 @@ from benchmarks.results import keep, median, percentile
 from tests.cluster.listener import Listener, run_listener
 from tests.cluster.objects import Namespace, flags, manifest
 from tests.cluster.spines import spine_in
-from tests.unit.controller.events.things import Desk, alert, event
+from tests.worlds.events import Desk, alert, event
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,7 +30,7 @@ from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
-from tests.unit.controller.stage_world import RecordingCluster, take_turn
+from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

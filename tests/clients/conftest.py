@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.clients import up
+from tests.clients.disks import Limited, SmallDisk
+from tests.clients.server import Server, banner
 from tests.repositories import Repository
-from tests.unit.evaluator.server import fakes
 from tests.volumes import small_volume
-
-from . import up
-from .disks import Limited, SmallDisk
-from .server import Server, banner
+from tests.worlds import evaluator as fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .disks import Disk
+    from tests.clients.disks import Disk
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.wiring import Ports, Serving, serve
 from tests.stores import swap
-from tests.unit.evaluator.server.fakes import flag
+from tests.worlds.evaluator import flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

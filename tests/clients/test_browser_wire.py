@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.clients.server import Server, banner
-from tests.unit.evaluator.server.fakes import flag_set
+from tests.worlds.evaluator import flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from .evaluator import evaluator
-from .test_evaluator import ready
-from .up import banner
-from .upstreams import replace
+from tests.clients.evaluator import evaluator
+from tests.clients.test_evaluator import ready
+from tests.clients.up import banner
+from tests.clients.upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

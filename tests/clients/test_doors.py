@@ -18,13 +18,12 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2, evaluation_pb2_grpc
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
+from tests.clients.evaluator import evaluator
+from tests.clients.server import until
+from tests.clients.test_evaluator import ready
+from tests.clients.up import banner
+from tests.clients.upstreams import replace
 from tests.unit.evaluator.http import certificates
-
-from .evaluator import evaluator
-from .server import until
-from .test_evaluator import ready
-from .up import banner
-from .upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,13 +19,12 @@ from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
 from openfeature.contrib.provider.ofrep import OFREPProvider
 from openfeature.evaluation_context import EvaluationContext
 
+from tests.clients.asking import served_value
+from tests.clients.evaluator import Evaluator, evaluator
+from tests.clients.server import until
+from tests.clients.up import banner
+from tests.clients.upstreams import replace
 from tests.unit.evaluator.http import certificates
-
-from .asking import served_value
-from .evaluator import Evaluator, evaluator
-from .server import until
-from .up import banner
-from .upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

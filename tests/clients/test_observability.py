@@ -12,9 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.cli.printing import short
+from tests.clients.up import FLAGSTAFF, up
 from tests.repositories import Repository
-
-from .up import FLAGSTAFF, up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

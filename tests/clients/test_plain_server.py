@@ -16,10 +16,10 @@ import grpc
 import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from .asking import served_value
-from .evaluator import evaluator
-from .server import until
-from .upstreams import free_port
+from tests.clients.asking import served_value
+from tests.clients.evaluator import evaluator
+from tests.clients.server import until
+from tests.clients.upstreams import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

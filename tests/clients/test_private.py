@@ -14,9 +14,9 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
 
-from .evaluator import evaluator
-from .test_evaluator import ready
-from .upstreams import replace
+from tests.clients.evaluator import evaluator
+from tests.clients.test_evaluator import ready
+from tests.clients.upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

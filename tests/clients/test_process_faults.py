@@ -26,20 +26,19 @@ from evaluator.sync.follower import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
 from evaluator.wiring import serve
-
-from .asking import served_value
-from .evaluator import evaluator
-from .server import until
-from .test_evaluator import readiness, ready
-from .test_upstream_faults import numbered_flags
-from .upstreams import replace
-from .watching import Stopwatch, open_watcher
+from tests.clients.asking import served_value
+from tests.clients.evaluator import evaluator
+from tests.clients.server import until
+from tests.clients.test_evaluator import readiness, ready
+from tests.clients.test_upstream_faults import numbered_flags
+from tests.clients.upstreams import replace
+from tests.clients.watching import Stopwatch, open_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .disks import Disk
+    from tests.clients.disks import Disk
 
 pytestmark = pytest.mark.faults
 

@@ -14,7 +14,7 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
 
 from tests.clients.server import Server
-from tests.unit.evaluator.server import fakes
+from tests.worlds import evaluator as fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

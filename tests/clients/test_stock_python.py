@@ -15,8 +15,8 @@ from openfeature.event import EventDetails, ProviderEvent
 from openfeature.exception import ErrorCode
 
 from tests.clients.server import Server, banner, until
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import flag_set
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,8 @@ from tests.clients.server import Server, banner, until
 from tests.clients.up import banner as document
 from tests.clients.up import up
 from tests.repositories import Repository
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import flag, flag_set
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import flag, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

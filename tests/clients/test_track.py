@@ -15,15 +15,14 @@ from openfeature.evaluation_context import EvaluationContext
 from openfeature.track import TrackingEventDetails
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.clients.evaluator import evaluator
+from tests.clients.server import Server
+from tests.clients.test_curl import curl
+from tests.clients.test_evaluator import ready
+from tests.clients.up import banner
+from tests.clients.upstreams import replace
 from tests.rollout_sets import NEW, rolled_out
 from tests.tracking import tracking_provider
-
-from .evaluator import evaluator
-from .server import Server
-from .test_curl import curl
-from .test_evaluator import ready
-from .up import banner
-from .upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .asking import ask_flag
-from .evaluator import evaluator
-from .server import until
-from .upstreams import (
+from tests.clients.asking import ask_flag
+from tests.clients.evaluator import evaluator
+from tests.clients.server import until
+from tests.clients.upstreams import (
     HUGE,
     Grpc,
     Http,
@@ -31,7 +31,7 @@ from .upstreams import (
     open_stream,
     replace,
 )
-from .watching import Stopwatch, open_watcher
+from tests.clients.watching import Stopwatch, open_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

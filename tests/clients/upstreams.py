@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
+from tests.clients.evaluator import FLAGSTAFF
+from tests.clients.server import until
 from tests.programs import DIES_WITH_US
-
-from .evaluator import FLAGSTAFF
-from .server import until
 
 if TYPE_CHECKING:
     import signal

@@ -11,7 +11,7 @@ from openfeature import api
 from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
 
-from .server import until
+from tests.clients.server import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,7 @@ from tests.cluster.objects import Namespace, condition
 from tests.cluster.patience import within
 from tests.cluster.plugin import without
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
-
-from .test_sidecar import documents
+from tests.cluster.test_sidecar import documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

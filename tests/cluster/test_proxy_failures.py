@@ -21,8 +21,7 @@ from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.relay import Relay, relay
-
-from .test_proxy import subscribe, value
+from tests.cluster.test_proxy import subscribe, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.assets import find
 from tests.cluster.objects import flags, manifest, secret
-from tests.unit.controller.events.sending import body_of, headers_of
+from tests.worlds.events import body_of, headers_of
 
 if TYPE_CHECKING:
     from controller.events.pushes import Sender

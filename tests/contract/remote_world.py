@@ -26,9 +26,9 @@ from controller.runtime.result import Settled, settle
 from controller.sources.flag_servers import GrpcFlags, HttpFlags
 from controller.sources.secrets import Secrets
 from tests.statuses import find
-from tests.unit.controller.flagsets.world import CONFIGURATION, START, flag
-from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster
 from tests.web_server import web_server
+from tests.worlds.flagsets import CONFIGURATION, START, flag
+from tests.worlds.stages import NAMESPACE, RecordingCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from controller.runtime.secret_texts import Binding, SecretContent, hosts_of
 from tests.contract.metric_servers import LOGIN, QUERIES, MetricApi, guarded_prometheus, prometheus
-from tests.metric_world import MetricWorld, metric_world
 from tests.web_server import web_server
+from tests.worlds.metrics import MetricWorld, metric_world
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -29,11 +29,11 @@ from evaluator.http.routes import Routes
 from evaluator.wire.sync_messages import SERVICE
 from tests.contract.remote_world import SECONDS, document, flag_server, remote_world
 from tests.sync_sources import GrpcPeer
-from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, flag, pack
-from tests.unit.controller.proxy.scene import Scene
-from tests.unit.controller.stage_world import body_of
 from tests.unit.evaluator.http.serving import run_listener
 from tests.web_server import web_server
+from tests.worlds.flagsets import BROKEN, CONFIGURATION, flag, pack
+from tests.worlds.proxy import Scene
+from tests.worlds.stages import body_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

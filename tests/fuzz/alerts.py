@@ -8,7 +8,7 @@ from typing import Final
 from controller.api.parsing import InvalidTextError, check
 from controller.events import alert_messages as messages
 from tests.fuzz.target import Target, Wrong
-from tests.unit.controller.events.things import message
+from tests.worlds.events import message
 
 _MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.dev/author": "$name"})
 _PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)

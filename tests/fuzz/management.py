@@ -19,7 +19,7 @@ from evaluator.sync.http_source import HttpResponse as TokenResponse
 from evaluator.sync.source import SourceFault
 from tests.fuzz.requests import served_world
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, FakeStream, answer_of, call
+from tests.worlds.evaluator import ALL, FakeStream, answer_of, call
 
 KEYS = sorted(flag.key for flag in ALL)
 

@@ -31,21 +31,13 @@ from evaluator.server import evaluation, json_rpc, protobuf
 from evaluator.server.event_stream import EventStreams
 from evaluator.server.sse import ChangeStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import (
-    ALL,
-    FakeTimers,
-    answer_of,
-    call,
-    in_place,
-    unhurried_queue,
-    world,
-)
+from tests.worlds.evaluator import ALL, FakeTimers, answer_of, call, in_place, unhurried_queue, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.routes import Routes
-    from tests.unit.evaluator.server.fakes import World
+    from tests.worlds.evaluator import World
 
 LIMITS = Limits(body_bytes=8_192)
 LONGEST = 8_192

@@ -16,7 +16,7 @@ from controller.pods.carried_flags import (
 )
 from controller.pods.installation import PodRefused
 from tests.fuzz.target import Target, Wrong, same
-from tests.unit.controller.pods.pods import apply_patch
+from tests.worlds.pods import apply_patch
 
 WORDS: Final = (
     '"kind":"Deployment"', '"kind":"CronJob"', '"kind":"Job"', '"metadata":{"name":"a"}', '"labels":{',

@@ -13,7 +13,7 @@ from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store.store import Store
 from evaluator.wiring import serve
 from tests.stores import swap
-from tests.unit.evaluator.server.fakes import ALL, NOW, flag_set
+from tests.worlds.evaluator import ALL, NOW, flag_set
 
 ORIGIN = "https://shop.example.com"
 PATH = "/ofrep/v1/evaluate/flags"

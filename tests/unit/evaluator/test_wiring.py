@@ -18,9 +18,8 @@ from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.wiring import Serving, allow_connections, serve
 from tests.stores import swap
-
-from .server import fakes
-from .server.fakes import NOW, flag_set
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW, flag_set
 
 if TYPE_CHECKING:
     from pathlib import Path

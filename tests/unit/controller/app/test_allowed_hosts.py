@@ -27,8 +27,8 @@ from controller.runtime.limits import UNLIMITED
 from controller.runtime.setbacks import Stalled
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
-from tests.metric_world import metric_world
-from tests.unit.controller.events.things import http_sender
+from tests.worlds.events import http_sender
+from tests.worlds.metrics import metric_world
 
 if TYPE_CHECKING:
     from pathlib import Path

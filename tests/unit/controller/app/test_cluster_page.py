@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.app.cluster_objects import ClusterObjects
 from controller.app.cluster_page import ClusterPage, ShownSets
-from tests.unit.controller.page.page_world import flag
+from tests.worlds.page import flag
 
 
 def test_a_flag_is_compared_in_the_sets_of_the_same_source() -> None:

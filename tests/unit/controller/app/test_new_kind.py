@@ -25,8 +25,8 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.result import Done, Result
 from controller.runtime.watches import Dispatcher, Reconciles
 from evaluator.host.backoff import Backoff
-from tests.unit.controller.stage_world import RecordingCluster
 from tests.waiting import run_beside, until
+from tests.worlds.stages import RecordingCluster
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from controller.cli import VERBS, main
 from controller.cli.published import parser_of, verbs_below
 from tests.stub_api import StubApi, stub_api
-from tests.unit.controller.delivery.worlds import AT_STEP, FIRST, OLD, candidate, flag_set, rollout, source
+from tests.worlds.delivery import AT_STEP, FIRST, OLD, candidate, flag_set, rollout, source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

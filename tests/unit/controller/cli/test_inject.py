@@ -15,7 +15,7 @@ import yaml
 from controller.cli import main
 from controller.pods.installation import FlagSetFound, Options
 from controller.pods.pod_injection import inject
-from tests.unit.controller.pods.pods import pod
+from tests.worlds.pods import pod
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "injection"
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "None"}}

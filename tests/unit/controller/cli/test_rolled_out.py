@@ -11,8 +11,8 @@ from controller.cli.flag_trace import rollout_text, rollouts_by_flag, rollouts_o
 from controller.cli.flags import lines
 from controller.delivery.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
-from tests.unit.controller.delivery.worlds import WORLDS
-from tests.unit.controller.stage_world import written_by
+from tests.worlds.delivery import WORLDS
+from tests.worlds.stages import written_by
 
 
 def rollout(

@@ -10,7 +10,7 @@ import pytest
 
 from controller.cli.rollout import REQUESTS, AnnotationRequest, RefusedRequest
 from controller.delivery.rollout_state import rollout_state
-from tests.unit.controller.delivery.worlds import AT_STEP, FIRST, SECOND, candidate, rollout
+from tests.worlds.delivery import AT_STEP, FIRST, SECOND, candidate, rollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from controller.cli.output import plain, table
 from controller.cli.rollout_view import RolloutRecord, as_record, as_text
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import by_member, read_sets
-from tests.unit.controller.delivery.worlds import (
+from tests.worlds.delivery import (
     AT_STEP,
     FIRST,
     MIXED,

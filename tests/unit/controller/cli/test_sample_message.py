@@ -12,8 +12,8 @@ from controller.cli.events import lines
 from controller.cli.sample_message import MessageOutcome, outcome_of
 from controller.events.alert_messages import test_key as key_of
 from controller.runtime.event import as_event
-from tests.unit.controller.events.things import message
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import message
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

@@ -23,7 +23,7 @@ from controller.runtime.limits import Places
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled
 from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.merge import parse
-from tests.unit.controller.flagsets.world import BROKEN, flag
+from tests.worlds.flagsets import BROKEN, flag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

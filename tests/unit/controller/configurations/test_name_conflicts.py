@@ -11,8 +11,8 @@ from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import ClaimIndex
 from controller.runtime.cache import Cache
 from tests.statuses import find
-from tests.unit.controller.flagsets.world import BROKEN, START
-from tests.unit.controller.stage_world import take_turn
+from tests.worlds.flagsets import BROKEN, START
+from tests.worlds.stages import take_turn
 
 if TYPE_CHECKING:
     from controller.runtime.result import Settled

@@ -26,8 +26,8 @@ from controller.runtime.watches import keys_to_wake
 from evaluator.flags.canonical import digest
 from evaluator.flags.merge import parse
 from tests.statuses import find, read_condition
-from tests.unit.controller.flagsets.world import BROKEN, START, flag
-from tests.unit.controller.stage_world import take_turn, written_by
+from tests.worlds.flagsets import BROKEN, START, flag
+from tests.worlds.stages import take_turn, written_by
 
 KIND = "FeatureFlagConfiguration"
 

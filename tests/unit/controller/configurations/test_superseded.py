@@ -15,8 +15,8 @@ from controller.delivery.claims import ClaimIndex
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
 from tests.statuses import find
-from tests.unit.controller.flagsets.world import START
-from tests.unit.controller.stage_world import take_turn
+from tests.worlds.flagsets import START
+from tests.worlds.stages import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
 from evaluator.flags.merge import parse
 from tests.statuses import stored_fields
-from tests.unit.controller.flagsets.world import BROKEN, ODD, flag
+from tests.worlds.flagsets import BROKEN, ODD, flag
 
 GOOD = {"flags": {"a": flag(), "b": flag()}, "metadata": {"flagSetId": "mine"}}
 SHARD = {"digest": "sha256:1", "flagSpec": {"flags": {"a": flag()}}}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from controller.cli.object_tree import TreeNode
-    from tests.unit.controller.delivery.worlds import World
+    from tests.worlds.delivery import World
 
 Told = tuple[int | None, str]
 """(the exit code, where it depends on the state; the text)."""

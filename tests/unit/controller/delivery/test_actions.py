@@ -21,7 +21,7 @@ from controller.delivery.actions import (
     in_cluster,
     in_file,
 )
-from tests.unit.controller.delivery.worlds import FIRST, NEW, OBJECT, SET, WORLDS
+from tests.worlds.delivery import FIRST, NEW, OBJECT, SET, WORLDS
 
 ROLLOUT = ObjectKey("FlagRollout", "shop", "checkout")
 ANNOTATE = "add to metadata.annotations of FlagRollout checkout: flagstaff.dev/rollout-"

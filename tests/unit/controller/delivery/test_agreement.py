@@ -17,10 +17,10 @@ from controller.delivery.set_state import Reach, Verdict
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.delivery import watcher_renderers
 from tests.unit.controller.delivery.renderers import RENDERERS, render_all
-from tests.unit.controller.delivery.worlds import FLAGS, NEW, NOW, WORLDS
+from tests.worlds.delivery import FLAGS, NEW, NOW, WORLDS
 
 if TYPE_CHECKING:
-    from tests.unit.controller.delivery.worlds import World
+    from tests.worlds.delivery import World
 
 GOLDEN = Path(__file__).parent / "golden"
 USERS = 1_000

@@ -12,7 +12,7 @@ from controller.delivery.flag_state import flag_of, flag_states
 from evaluator.flags.model import HELD_FROM_KEY
 from evaluator.flags.overrides import Override
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
-from tests.unit.controller.delivery.worlds import OLD, WORLDS
+from tests.worlds.delivery import OLD, WORLDS
 
 BANNER = replace(PLAIN, key="banner")
 

@@ -16,9 +16,9 @@ from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_state import Reach
 from evaluator.resolving.resolve import resolve
 from tests.unit.controller.delivery import watcher_renderers
-from tests.unit.controller.delivery.pair_worlds import APART, FEATURES, name_of, pairs, world_of
 from tests.unit.controller.delivery.renderers import RENDERERS
-from tests.unit.controller.delivery.worlds import NOW
+from tests.worlds.delivery import NOW
+from tests.worlds.pairs import APART, FEATURES, name_of, pairs, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

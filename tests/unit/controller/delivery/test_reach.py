@@ -10,7 +10,7 @@ import pytest
 from controller.delivery.reach import Reached, ReachTarget, reach
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Reach
-from tests.unit.controller.delivery.worlds import (
+from tests.worlds.delivery import (
     AT_STEP,
     FIRST,
     MIXED,

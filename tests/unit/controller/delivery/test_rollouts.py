@@ -8,7 +8,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.delivery.overrides import BY_WRITER, target_of
 from controller.delivery.rollouts import PromotedSets
 from controller.runtime.cache import Cache
-from tests.unit.controller.stage_world import written_by
+from tests.worlds.stages import written_by
 
 TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")
 

@@ -18,7 +18,7 @@ from controller.delivery.actions import (
     Sort,
     Who,
 )
-from tests.unit.controller.delivery.worlds import WORLDS
+from tests.worlds.delivery import WORLDS
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,16 @@ from controller.rollouts.gates import advice, held_text
 from controller.rollouts.observation import Asked, Tick
 from evaluator.resolving.resolve import compile_flag_set
 from tests import argocd
-from tests.unit.controller.delivery.worlds import NOW
-from tests.unit.controller.events.things import alert as flag_alert
-from tests.unit.controller.page.page_world import FakeSource, ask, text
+from tests.worlds.delivery import NOW
+from tests.worlds.events import alert as flag_alert
+from tests.worlds.page import FakeSource, ask, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from controller.api.meta import Resource
     from controller.api.rollout_status import CandidateStatus
-    from tests.unit.controller.delivery.worlds import Fields, World
+    from tests.worlds.delivery import Fields, World
 
 Told = tuple[int | None, str]
 ALERT: Final = Alert(flag_alert(), FlagAlertSpec.model_validate(flag_alert().spec))

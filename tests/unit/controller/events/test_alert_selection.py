@@ -19,8 +19,8 @@ from controller.events.alert_reconciler import FlagAlertReconciler
 from controller.events.alert_selection import Alert, AlertSelection, Facts, flag_set_id, wants
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Stalled
-from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import NOW, Desk, alert, event, failure_event, message
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

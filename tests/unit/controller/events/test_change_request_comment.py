@@ -19,9 +19,9 @@ from controller.events.flag_set_progress import CHANGE_REQUEST, CHANGE_REQUESTS,
 from controller.events.git_servers import CommentThread
 from controller.events.notice import Notice, ProviderTarget
 from tests.unit.controller.events.schemas import EDITS, SCHEMAS
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message, status
-from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
+from tests.worlds.events import CHAT, NOW, Desk, alert, http_sender, message, status
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

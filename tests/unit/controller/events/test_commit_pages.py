@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.events.commit_pages import link
-from tests.unit.controller.events.things import Desk, alert, event
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import Desk, alert, event
+from tests.worlds.stages import thing
 
 COMMIT = "a1" * 20
 REVISION = f"main@sha1:{COMMIT}"

@@ -18,18 +18,9 @@ from controller.events.flag_set_progress import COMMITS, state_name
 from controller.events.notice import ProviderTarget
 from controller.events.service_types import is_known, post_of
 from tests.unit.controller.events.schemas import SCHEMAS
-from tests.unit.controller.events.things import (
-    CHAT,
-    Desk,
-    alert,
-    event,
-    failure_event,
-    http_sender,
-    message,
-    status,
-)
-from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
+from tests.worlds.events import CHAT, Desk, alert, event, failure_event, http_sender, message, status
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

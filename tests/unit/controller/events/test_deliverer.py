@@ -15,8 +15,8 @@ from controller.events.notice import ProviderTarget
 from controller.events.outbox import WRITE_ALERT_LATER
 from controller.events.senders import PostResult
 from tests.statuses import stored_fields
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failure_event, message
 from tests.waiting import run_beside
+from tests.worlds.events import CHAT, NOW, Desk, alert, event, failure_event, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

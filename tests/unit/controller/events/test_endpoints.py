@@ -18,7 +18,7 @@ from controller.events.webhook_server import (
     ReplayGuard,
     webhook_path,
 )
-from tests.unit.controller.events.sending import OLD, TOKEN
+from tests.worlds.events import OLD, TOKEN
 
 KEY = ObjectKey("FlagReceiver", "shop", "push")
 

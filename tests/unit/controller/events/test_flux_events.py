@@ -21,9 +21,9 @@ from controller.runtime.cache import Cache
 from controller.runtime.event import Occurrence, event_of
 from evaluator.host.backoff import Backoff
 from tests.unit.controller.events.schemas import SCHEMAS
-from tests.unit.controller.events.things import NOW, event, failure_event, http_sender, message, status
-from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
+from tests.worlds.events import NOW, event, failure_event, http_sender, message, status
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -27,9 +27,9 @@ from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Stalled
 from tests.unit.controller.events.test_deliverer import Office
 from tests.unit.controller.events.test_provider_secrets import reconcile, secret_for
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message
 from tests.waiting import run_beside
 from tests.web_server import web_server
+from tests.worlds.events import CHAT, NOW, Desk, alert, http_sender, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

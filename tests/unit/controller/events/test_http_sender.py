@@ -13,7 +13,7 @@ import pytest
 from controller.events.notice import Post
 from controller.events.senders import MOST_RETRY_AFTER
 from controller.runtime.http_client import Route
-from tests.unit.controller.events.things import NOW, http_sender
+from tests.worlds.events import NOW, http_sender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

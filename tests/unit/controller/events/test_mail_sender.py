@@ -21,7 +21,7 @@ from controller.events.service_types import post_of
 from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import Route
 from controller.runtime.secret_texts import Tls
-from tests.unit.controller.events.things import message
+from tests.worlds.events import message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

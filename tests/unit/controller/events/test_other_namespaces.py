@@ -11,7 +11,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.events.alert_stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.cache import Change
 from controller.runtime.watches import keys_to_wake
-from tests.unit.controller.events.things import CHAT, Desk, alert, event, failure_event, status
+from tests.worlds.events import CHAT, Desk, alert, event, failure_event, status
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

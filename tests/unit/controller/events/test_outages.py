@@ -11,7 +11,7 @@ from controller.events.alert_reconciler import FlagAlertReconciler
 from controller.events.deliverer import Again, Dead, verdict
 from controller.events.senders import PostResult
 from controller.runtime.setbacks import Waiting
-from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message, status
+from tests.worlds.events import NOW, Desk, alert, event, failure_event, message, status
 
 PAGER = ObjectKey("FlagProvider", "other", "pager")
 

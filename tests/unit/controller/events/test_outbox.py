@@ -17,8 +17,8 @@ from controller.events.alert_messages import event_json
 from controller.events.outbox import MOST_EARLY
 from controller.events.provider_outbox import MOST_REPORTED
 from tests.statuses import stored_fields
-from tests.unit.controller.events.things import CHAT, Desk, alert, event, failure_event, status
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import CHAT, Desk, alert, event, failure_event, status
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from controller.api.flagprovider import FlagProviderStatus
 from controller.api.meta import ObjectKey
 from controller.events.alert_messages import with_waiting_time
 from controller.events.provider_outbox import ProviderOutbox
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failure_event, message, status
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import CHAT, NOW, Desk, alert, event, failure_event, message, status
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from controller.api.flagprovider import Message

@@ -6,8 +6,8 @@ from controller.events.alert_messages import fill, of_event
 from controller.events.commit_pages import PageLinks
 from controller.runtime.event import Occurrence, event_of
 from tests.unit.controller.delivery.watcher_renderers import ALERT
-from tests.unit.controller.events.things import NOW, event
-from tests.unit.controller.stage_world import Sink, thing
+from tests.worlds.events import NOW, event
+from tests.worlds.stages import Sink, thing
 
 
 def test_an_event_of_a_rollout_has_the_address_of_what_waits_and_others_have_none() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.events.pushes import MOST_BYTES, UNSIGNED, Push, Quiet, Refusal, read_delivery
-from tests.unit.controller.events.sending import (
+from tests.worlds.events import (
     COMMIT,
     DELIVERY,
     GENERIC,

@@ -14,8 +14,8 @@ from controller.events.provider_outbox import (
     Reported,
 )
 from tests.statuses import stored_fields
-from tests.unit.controller.events.things import NOW, message
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import NOW, message
+from tests.worlds.stages import thing
 
 
 def test_outbox_is_the_same_after_its_status_is_read() -> None:

@@ -18,9 +18,9 @@ from controller.runtime.http_client import Route
 from controller.runtime.secret_texts import Binding, SecretContent, Tls
 from controller.runtime.setbacks import Stalled, Waiting
 from tests.git_http import http_proxy
-from tests.unit.controller.events.things import CHAT, NOW, Desk, http_sender
-from tests.unit.controller.stage_world import thing
 from tests.web_server import web_server
+from tests.worlds.events import CHAT, NOW, Desk, http_sender
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

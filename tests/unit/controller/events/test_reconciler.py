@@ -15,7 +15,7 @@ from controller.events.webhook_server import Endpoints, webhook_path
 from controller.runtime.cache import Cache, Change
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.watches import keys_to_wake
-from tests.unit.controller.events.sending import OLD, TOKEN
+from tests.worlds.events import OLD, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

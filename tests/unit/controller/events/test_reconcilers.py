@@ -19,8 +19,8 @@ from controller.events.provider_reconciler import FlagProviderReconciler
 from controller.events.service_types import SERVICES
 from controller.runtime.secret_texts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import CHAT, NOW, Desk, alert, event
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

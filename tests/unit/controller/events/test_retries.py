@@ -9,7 +9,7 @@ import pytest
 from controller.events.deliverer import LONGEST, OLDEST, Again, Dead, verdict
 from controller.events.senders import PostResult
 from controller.runtime.limits import Pace
-from tests.unit.controller.events.things import NOW, message
+from tests.worlds.events import NOW, message
 
 
 @pytest.mark.parametrize("status", [200, 202, 204])

@@ -21,17 +21,8 @@ from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Role
 from controller.runtime.watch_health import WatchHealth
 from evaluator.http.messages import Request, Response
-from tests.unit.controller.events.sending import (
-    COMMIT,
-    GITHUB,
-    GITLAB,
-    OLD,
-    TOKEN,
-    ZEROS,
-    body_of,
-    headers_of,
-)
 from tests.unit.evaluator.http.serving import run_listener
+from tests.worlds.events import COMMIT, GITHUB, GITLAB, OLD, TOKEN, ZEROS, body_of, headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from controller.api.flagprovider import SEVERITIES, FlagProviderSpec, Message
 from controller.events.notice import ProviderTarget
 from controller.events.service_types import SERVICES, is_refusal, post_of
 from tests.unit.controller.events.schemas import SCHEMAS
-from tests.unit.controller.events.things import message
+from tests.worlds.events import message
 
 WEBHOOKS: Final = sorted(SERVICES.keys() - {"flux"})
 """Flux's Event has tests of its own."""

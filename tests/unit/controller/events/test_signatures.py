@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.events.pushes import Sender, is_signed
-from tests.unit.controller.events.sending import OLD, TOKEN, headers_of, hexdigest
+from tests.worlds.events import OLD, TOKEN, headers_of, hexdigest
 
 BODY = b'{"ref": "refs/heads/main"}'
 SENDERS: tuple[Sender, ...] = ("github", "gitea", "gitlab", "generic-hmac")

@@ -10,7 +10,7 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.flagalert import FlagAlertSpec
 from controller.api.parsing import NAMES, InvalidTextError, check
 from controller.events.alert_messages import MOST_FILLED, fill
-from tests.unit.controller.events.things import Desk, alert, event, failure_event, message
+from tests.worlds.events import Desk, alert, event, failure_event, message
 
 SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flagstaff.dev/author": "Ada"})
 

@@ -16,8 +16,8 @@ from controller.events.senders import PostResult
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.queue import KeyedQueue
 from tests.unit.controller.events.test_deliverer import Server
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, status
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import CHAT, NOW, Desk, alert, event, status
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

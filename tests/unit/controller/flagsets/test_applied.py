@@ -7,8 +7,8 @@ import pytest
 from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, read_back
-from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
-from tests.unit.controller.stage_world import body_of
+from tests.worlds.flagsets import CONFIGURATION, World, document, flag
+from tests.worlds.stages import body_of
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

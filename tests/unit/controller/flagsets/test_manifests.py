@@ -14,7 +14,7 @@ from controller.flagsets.inputs import steps
 from controller.flagsets.preparation import Allowance, Preparation
 from evaluator.flags.document import read_document
 from evaluator.flags.problems import Severity
-from tests.unit.controller.flagsets.world import document, flag
+from tests.worlds.flagsets import document, flag
 
 V1BETA1 = """\
 apiVersion: core.openfeature.dev/v1beta1

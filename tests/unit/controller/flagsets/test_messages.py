@@ -14,7 +14,7 @@ from controller.flagsets.compose import Composition
 from evaluator.flags.diff import Diff
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.problems import Problem, Severity
-from tests.unit.controller.flagsets.world import START
+from tests.worlds.flagsets import START
 
 WARNING = Problem("a.yaml", 1, 2, Severity.WARNING, "x", "it is odd")
 ERROR = Problem("b.yaml", 3, 4, Severity.ERROR, "x", "it is wrong")

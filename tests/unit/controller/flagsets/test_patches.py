@@ -15,7 +15,7 @@ from evaluator.flags.canonical import canonical
 from evaluator.flags.document import read_document
 from evaluator.flags.layer import read_layer
 from evaluator.flags.text import Bounds
-from tests.unit.controller.flagsets.world import World, document, flag
+from tests.worlds.flagsets import World, document, flag
 
 RULE = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", "off"]}
 BASE = json.dumps({

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.controller.stage_world import body_of
-
-from .world import CONFIGURATION, World, document, flag
+from tests.worlds.flagsets import CONFIGURATION, World, document, flag
+from tests.worlds.stages import body_of
 
 PROVIDER = {"type": "http", "url": "https://flags.example.com/a.json", "strategy": "override"}
 

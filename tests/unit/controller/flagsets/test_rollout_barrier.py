@@ -13,9 +13,8 @@ from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Change
 from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
-from tests.unit.controller.stage_world import body_of
-
-from .world import CONFIGURATION, World, document, flag
+from tests.worlds.flagsets import CONFIGURATION, World, document, flag
+from tests.worlds.stages import body_of
 
 SPEC: dict[str, Any] = {"flagSetRef": {"name": "checkout"}, "flags": ["a*"], "steps": [{"share": 10}]}
 OLD, NEW, DISABLED = flag(), flag("on"), flag(state="DISABLED")

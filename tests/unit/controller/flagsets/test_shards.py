@@ -7,7 +7,7 @@ import pytest
 from controller.api.featureflagconfiguration import MissingShardsError, flag_document
 from controller.flagsets.delivery import GRACE
 from controller.runtime.setbacks import Failed
-from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, World, document, flag
+from tests.worlds.flagsets import BROKEN, CONFIGURATION, World, document, flag
 
 INDEX = f"apply {CONFIGURATION}/checkout"
 NOTE = {"note": "x" * 20_000}

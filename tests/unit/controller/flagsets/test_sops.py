@@ -26,7 +26,7 @@ from controller.flagsets.sops import Decryption, KeysError, decryption_with
 from controller.runtime.helper import TaskLimits
 from controller.runtime.helpers import Helpers
 from evaluator.flags.document import read_document
-from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
+from tests.worlds.flagsets import CONFIGURATION, World, document, flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from controller.flagsets.preparation import Allowance, Steps
 from controller.flagsets.substitution import Variables
 from evaluator.flags.document import read_document
 from evaluator.flags.model import EMPTY
-from tests.unit.controller.flagsets.world import document, flag
+from tests.worlds.flagsets import document, flag
 
 VALUES = {
     "WORD": "blue", "YES": "true", "NUMBER": "12", "FRACTION": "1.50", "ZEROS": "007", "QUOTED": '"1.10"',

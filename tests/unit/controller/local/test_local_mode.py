@@ -19,7 +19,7 @@ from tests.clients.asking import served_value
 from tests.clients.up import banner
 from tests.git_http import command_lines
 from tests.repositories import Repository
-from tests.unit.controller.flagsets.world import flag
+from tests.worlds.flagsets import flag
 
 if TYPE_CHECKING:
     from pathlib import Path

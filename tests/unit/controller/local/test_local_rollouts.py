@@ -26,8 +26,8 @@ from controller.runtime.setbacks import Stalled
 from evaluator.resolving.resolve import compile_flag_set
 from tests.clients.up import SCHEMA
 from tests.repositories import Repository
-from tests.unit.controller.flagsets.world import flag
 from tests.web_server import web_server
+from tests.worlds.flagsets import flag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -18,7 +18,7 @@ from tests.registry.signing import Key, sign_folder, signature_tag, simple
 from tests.repositories import Repository
 from tests.s3 import S3, VARIABLES, s3
 from tests.signing import run, ssh_pair
-from tests.unit.controller.flagsets.world import document, flag
+from tests.worlds.flagsets import document, flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,8 +26,8 @@ from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository
-from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, START, flag
-from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, take_turn
+from tests.worlds.flagsets import BROKEN, CONFIGURATION, START, flag
+from tests.worlds.stages import NAMESPACE, RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

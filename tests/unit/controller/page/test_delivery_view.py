@@ -15,9 +15,9 @@ from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import StageHealth, Where
 from controller.page.delivery_facts import timeline
 from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets, time_served_by
-from tests.unit.controller.delivery import worlds
-from tests.unit.controller.delivery.worlds import WORLDS
-from tests.unit.controller.page.page_world import NOW, FakeSource, ask, text
+from tests.worlds import delivery as worlds
+from tests.worlds.delivery import WORLDS
+from tests.worlds.page import NOW, FakeSource, ask, text
 
 if TYPE_CHECKING:
     from controller.delivery.set_state import SetState

@@ -11,7 +11,7 @@ import pytest
 from controller.api.meta import ObjectKey
 from controller.delivery.set_state import OverrideLayer
 from controller.page.page_source import UNDELIVERED, FlagChange, FlagHistory, LayerPlace, VariantRates
-from tests.unit.controller.page.page_world import NOW, FakeSource, ask, flag, shown_set, text
+from tests.worlds.page import NOW, FakeSource, ask, flag, shown_set, text
 
 HOSTILE = [
     "<script>alert(1)</script>",

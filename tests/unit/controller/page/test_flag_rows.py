@@ -14,8 +14,8 @@ from controller.page.page_source import UNDELIVERED, FlagChange, ShownSet
 from evaluator.flags.overrides import Override
 from evaluator.resolving.resolve import compile_flag_set
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
-from tests.unit.controller.delivery.worlds import OLD, WORLDS
-from tests.unit.controller.page.page_world import NOW, FakeSource, ask, flag, shown_set, text
+from tests.worlds.delivery import OLD, WORLDS
+from tests.worlds.page import NOW, FakeSource, ask, flag, shown_set, text
 
 RULE = {"if": [{"ends_with": [{"var": "email"}, "@example.com"]}, "on"]}
 BANNER = OverrideLayer(

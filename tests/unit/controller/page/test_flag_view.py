@@ -10,7 +10,7 @@ import pytest
 from controller.page.flag_rows import kind_of
 from controller.page.page_source import VariantRates
 from evaluator.flags.model import Flag, State
-from tests.unit.controller.page.page_world import FakeSource, ask, flag, shown_set, text
+from tests.worlds.page import FakeSource, ask, flag, shown_set, text
 
 
 def test_evaluations_per_minute_are_shown_by_variant_in_the_list_and_of_the_flag() -> None:

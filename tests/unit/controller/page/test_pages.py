@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.unit.controller.page.page_world import FakeSource, ask, flag, shown_set, text
+from tests.worlds.page import FakeSource, ask, flag, shown_set, text
 
 
 def test_the_page_opens_on_the_flags_of_the_first_set() -> None:

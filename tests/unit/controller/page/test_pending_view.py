@@ -11,7 +11,8 @@ from controller.delivery.reach import waits_of_others
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Where
 from controller.page.delivery_facts import pending_work
-from tests.unit.controller.delivery.worlds import (
+from tests.unit.controller.page.test_delivery_view import resource
+from tests.worlds.delivery import (
     FIRST,
     NEW,
     NOW,
@@ -23,8 +24,7 @@ from tests.unit.controller.delivery.worlds import (
     set_object,
     source,
 )
-from tests.unit.controller.page.page_world import FakeSource, ask, text
-from tests.unit.controller.page.test_delivery_view import resource
+from tests.worlds.page import FakeSource, ask, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

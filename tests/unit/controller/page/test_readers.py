@@ -13,8 +13,8 @@ from controller.page.page_server import FIRSTS, MOST, MOST_VIEWS, PageServer, Pa
 from controller.runtime.clock import now
 from evaluator.http.listener import Listener
 from evaluator.http.messages import Request, Response, Streamed, header
-from tests.unit.controller.page.page_world import FakeSource, flag, shown_set
 from tests.waiting import until
+from tests.worlds.page import FakeSource, flag, shown_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

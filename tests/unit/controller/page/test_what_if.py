@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.page.what_if import InvalidContextError, attributes_of, read_context, what_if
-from tests.unit.controller.page.page_world import flag, shown_set
+from tests.worlds.page import flag, shown_set
 
 TENTH = {"fractional": [["on", 10], ["off", 90]]}
 RULE = {

@@ -11,7 +11,7 @@ from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_injected, read_record
 from controller.pods.installation import FlagSetFound, PodRefused
 from controller.pods.pod_injection import record_now
-from tests.unit.controller.pods.pods import KNOWN, OPTIONS, Objects, inject_pod, pod
+from tests.worlds.pods import KNOWN, OPTIONS, Objects, inject_pod, pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

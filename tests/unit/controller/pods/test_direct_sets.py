@@ -9,7 +9,7 @@ import pytest
 
 from controller.pods import installation
 from controller.pods.installation import NotThere
-from tests.unit.controller.pods.pods import OPTIONS, Objects, env, inject_pod, pod, refusal_of
+from tests.worlds.pods import OPTIONS, Objects, env, inject_pod, pod, refusal_of
 
 DIRECT: dict[str, str | None] = {installation.FLAG_SET: None, installation.DIRECT_SET: "checkout"}
 SOURCES: dict[str, str | None] = {installation.FLAG_SET: None, installation.SOURCES: "s0"}

@@ -12,8 +12,8 @@ from controller.pods import installation
 from controller.pods.flag_file import FlagFile, files_of_pod
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.pods import OPTIONS, Objects, inject_pod, pod
 from tests.unit.controller.pods.test_source_settings import pod_naming
+from tests.worlds.pods import OPTIONS, Objects, inject_pod, pod
 
 FILES = replace(OPTIONS, flag_files=True)
 PATH = "/etc/flagd/shop_checkout/shop_checkout.flagd.json"

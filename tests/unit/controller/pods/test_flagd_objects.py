@@ -16,7 +16,7 @@ from controller.pods.flagd_objects import manifests
 from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_settings import read as read_wanted
 from controller.runtime.cache import Cache
-from tests.unit.controller.pods.world import INGRESS, OPTIONS, ROUTES, flagd, source
+from tests.worlds.flagds import INGRESS, OPTIONS, ROUTES, flagd, source
 
 
 def make_objects(

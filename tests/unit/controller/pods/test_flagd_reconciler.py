@@ -11,8 +11,8 @@ from controller.api.meta import ObjectKey
 from controller.pods.flagd_objects import ExposureRules
 from controller.runtime.setbacks import Failed
 from tests.statuses import find
-from tests.unit.controller.pods.world import INGRESS, OPTIONS, ROUTES, World, source
-from tests.unit.controller.stage_world import ready
+from tests.worlds.flagds import INGRESS, OPTIONS, ROUTES, World, source
+from tests.worlds.stages import ready
 
 if TYPE_CHECKING:
     from controller.runtime.result import Settled

@@ -8,16 +8,7 @@ from typing import Any
 import pytest
 
 from controller.pods import installation
-from tests.unit.controller.pods.pods import (
-    OPTIONS,
-    Granted,
-    Objects,
-    changes_of,
-    env,
-    inject_pod,
-    pod,
-    refusal_of,
-)
+from tests.worlds.pods import OPTIONS, Granted, Objects, changes_of, env, inject_pod, pod, refusal_of
 
 SOURCES = [{"source": "https://theirs", "provider": "http"}]
 COMPAT = replace(OPTIONS, compat=True)

@@ -18,7 +18,7 @@ import yaml
 from controller.pods import installation
 from controller.pods.installation import FlagSetFound, Options, PodRefused
 from controller.pods.pod_injection import inject
-from tests.unit.controller.pods.pods import Granted, pod
+from tests.worlds.pods import Granted, pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

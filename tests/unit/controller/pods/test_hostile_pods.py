@@ -12,8 +12,8 @@ import pytest
 from controller.pods import installation
 from controller.pods.pod_injection import MOST_BYTES
 from controller.pods.webhooks import MOST_POD
-from tests.unit.controller.pods.pods import pod
 from tests.unit.controller.pods.test_injector import Webhook, body
+from tests.worlds.pods import pod
 
 HELD: Final = 0.25
 """Seconds of one answer."""

@@ -11,7 +11,7 @@ import pytest
 from controller.pods import installation
 from controller.pods.installation import Options, PodRefused
 from controller.pods.pod_injection import inject
-from tests.unit.controller.pods.pods import OPTIONS, Objects, changes_of, env, pod
+from tests.worlds.pods import OPTIONS, Objects, changes_of, env, pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,16 +14,7 @@ from controller.pods.installation import Options
 from controller.pods.pod_injection import inject
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.pods import (
-    KNOWN,
-    OPTIONS,
-    apply_patch,
-    changes_of,
-    env,
-    inject_pod,
-    pod,
-    refusal_of,
-)
+from tests.worlds.pods import KNOWN, OPTIONS, apply_patch, changes_of, env, inject_pod, pod, refusal_of
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = Path(__file__).parents[4] / "examples" / "sidecar" / "deployment.yaml"

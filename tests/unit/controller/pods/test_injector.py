@@ -18,7 +18,7 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.webhooks import Injector
 from controller.runtime.cache import Cache
 from evaluator.http.messages import Request, Response
-from tests.unit.controller.pods.pods import pod
+from tests.worlds.pods import pod
 
 
 def body(kind: str, name: str, **rest: Any) -> Resource:

@@ -14,8 +14,8 @@ from controller.pods.pod_injection import inject
 from controller.pods.webhooks import UNCHANGED, answer
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.pods import Objects, changes_of, pod
 from tests.unit.controller.pods.test_source_settings import pod_naming, spec
+from tests.worlds.pods import Objects, changes_of, pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import pytest
 
 from controller.pods.webhooks import OverrideWebhook
 from evaluator.http.messages import Request, Response
-from tests.unit.controller.pods.pods import apply_patch
+from tests.worlds.pods import apply_patch
 
 SET_BY = "flagstaff.dev/set-by"
 USER = {"username": "ada"}

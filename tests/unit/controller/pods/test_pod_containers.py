@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.pods import installation
 from controller.pods.installation import Options, PodRefused
 from controller.pods.pod_injection import inject
-from tests.unit.controller.pods.pods import Objects, pod, refusal_of
+from tests.worlds.pods import Objects, pod, refusal_of
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),

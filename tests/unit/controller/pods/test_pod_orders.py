@@ -18,7 +18,7 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_injection import inject, inject_manifest
 from controller.pods.pod_orders import ALONE, Surroundings
 from controller.runtime.cache import Cache
-from tests.unit.controller.pods.pods import pod
+from tests.worlds.pods import pod
 
 FFC = "FeatureFlagConfiguration"
 OWNED = [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": True}]

@@ -7,7 +7,7 @@ import pytest
 from controller.pods import installation
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.pods import changes_of, env, inject_pod, pod, refusal_of
+from tests.worlds.pods import changes_of, env, inject_pod, pod, refusal_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from controller.api.meta import ObjectKey
 from controller.kube.event_sink import manifest
 from controller.pods.refusals import MOST, MOST_OF_ONE, Refusals, refusal
-from tests.unit.controller.stage_world import Sink
+from tests.worlds.stages import Sink
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

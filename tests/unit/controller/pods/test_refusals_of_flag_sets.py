@@ -9,8 +9,8 @@ import pytest
 from controller.api.meta import ObjectKey
 from controller.pods import installation
 from controller.pods.refusals import APART, FlagSetRefusals
-from tests.unit.controller.events.things import NOW, Desk, alert
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import NOW, Desk, alert
+from tests.worlds.stages import thing
 
 
 class Around:

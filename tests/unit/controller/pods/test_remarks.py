@@ -9,7 +9,7 @@ import pytest
 from controller.pods import installation
 from controller.pods.installation import evaluator_of, remark_annotations, remark_of, scope_of
 from controller.pods.pod_injection import inject
-from tests.unit.controller.pods.pods import OPTIONS, Objects, inject_pod, pod
+from tests.worlds.pods import OPTIONS, Objects, inject_pod, pod
 
 IN_PROCESS = {installation.FLAG_SET: None, installation.IN_PROCESS: "s0"}
 SOURCES = {installation.FLAG_SET: None, installation.SOURCES: "s0"}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from controller.kube.event_sink import manifest
 from controller.pods import installation
 from controller.pods.refusals import APART, FlagSetRefusals, ReportedRefusals
-from tests.unit.controller.events.things import NOW, Desk, alert
-from tests.unit.controller.stage_world import thing
+from tests.worlds.events import NOW, Desk, alert
+from tests.worlds.stages import thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

@@ -10,7 +10,7 @@ import pytest
 
 from controller.pods import installation
 from controller.pods.webhooks import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
-from tests.unit.controller.pods.pods import KNOWN, OPTIONS, changes_of, inject_pod, pod
+from tests.worlds.pods import KNOWN, OPTIONS, changes_of, inject_pod, pod
 
 
 def review(given: object) -> dict[str, Any]:

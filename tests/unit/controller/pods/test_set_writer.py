@@ -17,8 +17,8 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Passing
 from tests.clock import Clock
 from tests.cluster.objects import flags
-from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster
 from tests.waiting import until
+from tests.worlds.stages import NAMESPACE, RecordingCluster
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

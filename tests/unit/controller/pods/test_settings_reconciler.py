@@ -15,7 +15,7 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
-from tests.unit.controller.stage_world import take_turn
+from tests.worlds.stages import take_turn
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 STAGES = (FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS)

@@ -11,7 +11,7 @@ from controller.pods import installation
 from controller.pods.webhooks import answer
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.pods import OPTIONS, Objects, changes_of, env, inject_pod, pod, refusal_of
+from tests.worlds.pods import OPTIONS, Objects, changes_of, env, inject_pod, pod, refusal_of
 
 
 def pod_naming(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.pods.installation import PodRefused
 from controller.pods.pod_injection import inject_manifest
-from tests.unit.controller.pods import pods
+from tests.worlds import pods
 
 TEMPLATE = {key: value for key, value in pods.pod().items() if key in {"metadata", "spec"}}
 

@@ -13,8 +13,8 @@ from controller.pods.pod_injection import inject, record_now
 from controller.pods.upgrade_reconciler import EvaluatorUpgradeReconciler
 from controller.runtime.setbacks import Failed
 from tests.statuses import find
-from tests.unit.controller.pods.pods import OPTIONS, Objects
-from tests.unit.controller.stage_world import ready, take_turn
+from tests.worlds.pods import OPTIONS, Objects
+from tests.worlds.stages import ready, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

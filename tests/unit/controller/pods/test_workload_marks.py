@@ -18,7 +18,7 @@ from controller.pods.carried_flags import (
     write_remark,
 )
 from controller.pods.installation import PodRefused
-from tests.unit.controller.pods.pods import apply_patch
+from tests.worlds.pods import apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

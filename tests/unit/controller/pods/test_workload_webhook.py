@@ -19,8 +19,8 @@ from controller.pods.webhooks import WorkloadWebhook
 from controller.runtime.cache import Cache
 from evaluator.http.messages import Request, Response, Streamed
 from tests.unit.controller.pods.judges import judges_at_once
-from tests.unit.controller.pods.pods import apply_patch
 from tests.unit.controller.pods.test_validator import Stream
+from tests.worlds.pods import apply_patch
 
 GOOD = '{"flags": {}}'
 BAD = '{"flags": {"banner": {}}}'

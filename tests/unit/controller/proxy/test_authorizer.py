@@ -13,8 +13,7 @@ from controller.proxy.users import User
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code
 from evaluator.wire.sync_messages import GET_METADATA
-
-from .scene import FETCH, SYNC, Scene, flags, sent_values
+from tests.worlds.proxy import FETCH, SYNC, Scene, flags, sent_values
 
 A, B = ("a", "web"), ("b", "web")
 

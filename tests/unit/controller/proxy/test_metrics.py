@@ -7,8 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.proxy.metrics import ProxyMetrics, ReceiptMetrics, served_after_histogram
 from controller.runtime.watch_health import WatchHealth
-
-from .scene import FEATURE_FLAG, Scene, flags
+from tests.worlds.proxy import FEATURE_FLAG, Scene, flags
 
 
 class FakeWatch:

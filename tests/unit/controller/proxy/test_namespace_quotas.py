@@ -16,8 +16,7 @@ from controller.runtime.limits import NamespaceLimits
 from evaluator.http.listener import Listener
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest, ReportResponse
-
-from .scene import Scene, flags
+from tests.worlds.proxy import Scene, flags
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

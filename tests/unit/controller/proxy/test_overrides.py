@@ -11,14 +11,14 @@ from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
 from evaluator.flags.merge import parse
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.unit.controller.proxy.scene import Scene, large
-from tests.unit.controller.stage_world import written_by
 from tests.waiting import until
+from tests.worlds.proxy import Scene, large
+from tests.worlds.stages import written_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.unit.evaluator.server.fakes import FakeStream
+    from tests.worlds.evaluator import FakeStream
 
 
 def flags(**more: object) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from evaluator.http.messages import Code
-
-from .scene import FEATURE_FLAG, Scene, flags, large, sent_values
+from tests.worlds.proxy import FEATURE_FLAG, Scene, flags, large, sent_values
 
 if TYPE_CHECKING:
-    from tests.unit.evaluator.server.fakes import FakeStream
+    from tests.worlds.evaluator import FakeStream
 
 KIND = "FeatureFlagConfiguration"
 SELECTORS = st.sampled_from(["shop/web", "flagSetId=id"])

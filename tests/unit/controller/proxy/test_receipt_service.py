@@ -14,8 +14,7 @@ from controller.proxy.receipt_service import fleet
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
-
-from .scene import Scene, flags
+from tests.worlds.proxy import Scene, flags
 
 if TYPE_CHECKING:
     from controller.proxy.receipts import Receipts

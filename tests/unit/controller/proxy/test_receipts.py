@@ -15,7 +15,7 @@ from controller.proxy.users import Caller
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
-from tests.unit.evaluator.server.fakes import answer_of
+from tests.worlds.evaluator import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,8 @@ from controller.proxy.receipts import ExpectedDigest
 from controller.proxy.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
+from tests.unit.controller.proxy.test_receipts import OWNER, PLACE, World, report
 from tests.waiting import run_beside
-
-from .test_receipts import OWNER, PLACE, World, report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api.featureflagconfiguration import KIND
-
-from .scene import Scene, flags, keys, sent_values
+from tests.worlds.proxy import Scene, flags, keys, sent_values
 
 if TYPE_CHECKING:
-    from tests.unit.evaluator.server.fakes import FakeStream
+    from tests.worlds.evaluator import FakeStream
 
 
 def learn(scene: Scene, *shards: str, strategy: str = "merge", version: int = 1, **entry: Any) -> None:

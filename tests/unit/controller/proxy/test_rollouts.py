@@ -13,14 +13,14 @@ from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.unit.controller.proxy.scene import Scene, large
 from tests.unit.controller.proxy.test_overrides import documents
-from tests.unit.controller.stage_world import written_by
+from tests.worlds.proxy import Scene, large
+from tests.worlds.stages import written_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.unit.evaluator.server.fakes import FakeStream
+    from tests.worlds.evaluator import FakeStream
 
 
 def flags(default: str, **more: Any) -> dict[str, Any]:

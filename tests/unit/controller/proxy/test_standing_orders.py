@@ -20,12 +20,11 @@ from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest, ServedSet
-
-from .scene import FETCH, Scene, flags, large
+from tests.worlds.proxy import FETCH, Scene, flags, large
 
 if TYPE_CHECKING:
     from controller.api.flagreceipt import Laggard
-    from tests.unit.evaluator.server.fakes import FakeStream
+    from tests.worlds.evaluator import FakeStream
 
 WEB = "flagstaff.dev/orders=shop/Deployment/web"
 OWNED = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}]

@@ -12,8 +12,7 @@ import pytest
 
 from evaluator.http.messages import Code
 from evaluator.wire.sync_messages import METHODS
-
-from .scene import FEATURE_FLAG, FETCH, OLD_SYNC, SYNC, Scene, flags, keys, large, sent_values
+from tests.worlds.proxy import FEATURE_FLAG, FETCH, OLD_SYNC, SYNC, Scene, flags, keys, large, sent_values
 
 BROKEN: dict[str, Any] = {
     "flags": {"hello": {"state": "ENABLED", "variants": {"on": "x"}, "defaultVariant": "none"}}

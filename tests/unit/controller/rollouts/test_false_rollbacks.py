@@ -12,8 +12,8 @@ import pytest
 from controller.api.flagrollout import Analysis
 from controller.api.rollout_status import MetricStatus
 from controller.rollouts.verdicts import judge_guardrail, judge_threshold, too_few
-from tests.metric_world import metric_of
 from tests.unit.controller.rollouts.poisson import poisson
+from tests.worlds.metrics import metric_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from tests.metric_world import metric_world
 from tests.web_server import web_server
+from tests.worlds.metrics import metric_world
 
 MANIFESTS: Final = {
     manifest["metadata"]["name"]: manifest

@@ -14,8 +14,8 @@ from aiohttp import web
 from controller.api.rollout_status import MetricStatus
 from controller.rollouts.metric_checks import MetricChecks
 from controller.rollouts.verdicts import RATIOS, stops, worst
-from tests.metric_world import NOW, MetricWorld, metric_of, metric_world
 from tests.web_server import web_server
+from tests.worlds.metrics import NOW, MetricWorld, metric_of, metric_world
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from controller.rollouts.metric_checks import MetricChecks
-from tests.metric_world import MetricWorld, metric_world
-from tests.unit.controller.rollouts.cluster_world import Answers, ClusterWorld, definition
 from tests.web_server import web_server
+from tests.worlds.metrics import MetricWorld, metric_world
+from tests.worlds.rollouts import Answers, ClusterWorld, definition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import MOST_LAYERS
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.statuses import read_condition
-from tests.unit.controller.stage_world import RecordingCluster, written_by
+from tests.worlds.stages import RecordingCluster, written_by
 
 if TYPE_CHECKING:
     from controller.runtime.result import Settled

@@ -16,7 +16,7 @@ from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
-from tests.unit.controller.stage_world import written_by
+from tests.worlds.stages import written_by
 
 if TYPE_CHECKING:
     from controller.runtime.cache import Index

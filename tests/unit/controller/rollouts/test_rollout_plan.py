@@ -22,7 +22,7 @@ from controller.rollouts.rollout_plan import PlannedChange, RolloutPlan, plan
 from evaluator.flags.candidates import changed_flags
 from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Flag, FlagSet, State
-from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
+from tests.worlds.rollouts import ClusterWorld, definition
 
 SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)
 USERS = 2_000

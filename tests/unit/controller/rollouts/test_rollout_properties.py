@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.rollouts.decide import decide
-from tests.unit.controller.rollouts.rollout_world import RolloutWorld, definition_of
+from tests.worlds.rollout_traces import RolloutWorld, definition_of
 
 if TYPE_CHECKING:
     from controller.api.rollout_status import CandidateStatus

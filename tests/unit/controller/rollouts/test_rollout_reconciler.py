@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.statuses import find, read_condition
-from tests.unit.controller.rollouts.cluster_world import ClusterWorld, KilledError, definition
+from tests.worlds.rollouts import ClusterWorld, KilledError, definition
 
 OLD, NEW = {"pay": definition("off")}, {"pay": definition("new")}
 METRICS = {

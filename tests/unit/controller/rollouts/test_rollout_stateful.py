@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.unit.controller.rollouts.stateful_world import KEYS, STEPS, StatefulWorld
+from tests.worlds.rollout_states import KEYS, STEPS, StatefulWorld
 
 keys = st.sampled_from(KEYS)
 changes = st.dictionaries(keys, st.sampled_from(["off", "on", "new"]))

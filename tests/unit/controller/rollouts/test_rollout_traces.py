@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.controller.rollouts.rollout_world import RolloutWorld
+from tests.worlds.rollout_traces import RolloutWorld
 
 TRACES = sorted((Path(__file__).parent / "traces").glob("*.txt"))
 

@@ -15,8 +15,8 @@ from controller.api.flagrollout import Webhook
 from controller.api.meta import ObjectKey
 from controller.rollouts.metric_servers import WebhookCalls
 from controller.rollouts.rollout_ports import HookAnswer, HookCall
-from tests.metric_world import MetricWorld, metric_world
 from tests.web_server import web_server
+from tests.worlds.metrics import MetricWorld, metric_world
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

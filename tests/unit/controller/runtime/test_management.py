@@ -6,7 +6,7 @@ from contextlib import closing
 from controller.runtime.process import routes
 from evaluator.http.messages import Request, Streamed
 from evaluator.http.offload import Offload
-from tests.unit.evaluator.server.fakes import body_of
+from tests.worlds.evaluator import body_of
 
 
 async def test_a_scrape_of_many_objects_is_made_beside_the_loop() -> None:

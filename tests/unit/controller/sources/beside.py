@@ -15,7 +15,7 @@ from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from tests.statuses import find
-from tests.unit.controller.stage_world import RecordingCluster, take_turn
+from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

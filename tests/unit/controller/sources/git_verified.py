@@ -12,7 +12,7 @@ from controller.sources.freshness import PendingPushes
 from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.statuses import find
-from tests.unit.controller.stage_world import take_turn
+from tests.worlds.stages import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.runtime.setbacks import Failed
 from controller.sources.reconciler import Exporter
 from tests.unit.controller.sources.test_reconciler import KEY, Life
-from tests.unit.controller.stage_world import RecordingCluster
+from tests.worlds.stages import RecordingCluster
 
 if TYPE_CHECKING:
     from pathlib import Path

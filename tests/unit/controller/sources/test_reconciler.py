@@ -34,8 +34,8 @@ from controller.sources.freshness import Freshness, PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from evaluator.host import durable
 from tests.statuses import find
-from tests.unit.controller.stage_world import take_turn
 from tests.volumes import fill, small_volume
+from tests.worlds.stages import take_turn
 
 if TYPE_CHECKING:
     from pathlib import Path

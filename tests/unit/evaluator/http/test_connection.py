@@ -31,8 +31,7 @@ from evaluator.http.h2_frames import (
 )
 from evaluator.http.hpack import encode_block
 from evaluator.http.limits import Limits
-
-from .wire import (
+from tests.unit.evaluator.http.wire import (
     BLOCK,
     HEAD,
     OK,

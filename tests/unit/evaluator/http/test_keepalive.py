@@ -13,8 +13,7 @@ from evaluator.http.h2_frames import Http2ErrorCode, frame
 from evaluator.http.h2_streams import EARNED
 from evaluator.http.limits import Limits
 from tests.unit.evaluator.http import wire
-
-from .test_http2 import Subscriber, Subscriptions, kinds
+from tests.unit.evaluator.http.test_http2 import Subscriber, Subscriptions, kinds
 
 PING = frame(h2_frames.PING, 0, 0, b"keepaliv")
 ACKED = frame(h2_frames.PING, h2_frames.ACK, 0, b"keepaliv")

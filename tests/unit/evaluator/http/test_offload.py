@@ -9,8 +9,8 @@ import pytest
 
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import MOST_WAITING, Offload
-from tests.unit.evaluator.server.fakes import FakeBody, body_of
 from tests.waiting import until
+from tests.worlds.evaluator import FakeBody, body_of
 
 if TYPE_CHECKING:
     from evaluator.http.messages import ByteStream

@@ -13,8 +13,7 @@ from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Request, Response, header
 from evaluator.server.evaluate_flags import PREFIX
 from tests.stores import swap
-
-from .fakes import NOW, World, answer_of, call, flag, flag_set, world
+from tests.worlds.evaluator import NOW, World, answer_of, call, flag, flag_set, world
 
 FEW = 200
 MANY = 400

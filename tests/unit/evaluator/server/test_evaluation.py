@@ -14,9 +14,8 @@ from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import METHODS, CodecEndpoints, routes
 from evaluator.server.event_stream import EventStreams
 from tests.stores import swap
-
-from . import fakes
-from .fakes import World, answer_of, call, flag, flag_set, world
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import World, answer_of, call, flag, flag_set, world
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Routes

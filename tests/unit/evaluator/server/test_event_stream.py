@@ -14,9 +14,17 @@ from evaluator.server import json_rpc
 from evaluator.server.event_stream import EventStreams, Run
 from evaluator.store.store import Store
 from tests.stores import swap
-from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
-
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, unhurried_queue
+from tests.worlds.evaluator import (
+    NOW,
+    FakeStream,
+    FakeTimers,
+    call,
+    flag,
+    flag_set,
+    in_place,
+    unhurried_queue,
+)
+from tests.worlds.hub import BUDGET, FakeScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,7 @@ from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.wiring import serve
 from tests.stores import fail, swap
-
-from .fakes import BOOLEAN, NOW, FakeStream, answer_of, call, flag_set
+from tests.worlds.evaluator import BOOLEAN, NOW, FakeStream, answer_of, call, flag_set
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -19,9 +19,8 @@ from evaluator.store.history import History
 from evaluator.store.store import Store
 from tests.stores import fail, swap
 from tests.waiting import until
-
-from . import fakes
-from .fakes import NOW, body_of, flag, flag_set
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW, body_of, flag, flag_set
 
 if TYPE_CHECKING:
     from pathlib import Path

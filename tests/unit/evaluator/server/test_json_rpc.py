@@ -18,9 +18,8 @@ from evaluator.http.messages import Code, RpcError
 from evaluator.resolving.resolution import EvaluationReason, FlagType, Resolution
 from evaluator.server import json_rpc, protobuf
 from evaluator.server.evaluation import METHODS
-
-from . import fakes
-from .fakes import World, answer_of, call, world
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import World, answer_of, call, world
 
 PB: dict[str, Any] = {"v1": v1, "v2": v2}
 NUMBERS = st.integers(-(10**25), 10**25) | st.floats(allow_nan=False, allow_infinity=False)

@@ -16,8 +16,7 @@ from evaluator.http.messages import Request
 from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import json_value
 from evaluator.server.evaluate_flags import PREFIX
-
-from .fakes import World, answer_of, call, flag, world
+from tests.worlds.evaluator import World, answer_of, call, flag, world
 
 AS_GO_WRITES_THEM = [
     (3, b"3"), (3.0, b"3"), (-0.0, b"0"), (0.1, b"0.1"), (2**53 + 1, b"9007199254740992"),

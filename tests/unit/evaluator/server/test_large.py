@@ -20,9 +20,8 @@ from evaluator.server.context import MOST_VALUES
 from evaluator.server.evaluate_flags import PREFIX
 from evaluator.server.management import read_question
 from evaluator.server.service import is_large
-
-from . import fakes
-from .fakes import World, answer_of, call, world
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import World, answer_of, call, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,9 @@ from evaluator.server.evaluation import METHODS
 from evaluator.server.management import Start, is_ready, routes
 from evaluator.store.store import Store
 from tests.stores import fail, swap
-
-from . import fakes
-from .fakes import NOW, World, call, flag, flag_set, world
-from .test_ofrep import post
+from tests.unit.evaluator.server.test_ofrep import post
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW, World, call, flag, flag_set, world
 
 
 def get(served: World, path: str, *, now: float = NOW, start: Start | None = None) -> Response:

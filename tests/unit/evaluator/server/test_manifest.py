@@ -11,7 +11,7 @@ from evaluator.flags.model import CONFIDENTIAL_KEY, Flag
 from evaluator.flags.openfeature_manifest import LeftOut, ManifestFlag, manifest_flag
 from evaluator.http.messages import Headers, Request, Response
 from evaluator.server.manifest import PATH, ManifestEndpoint
-from tests.unit.evaluator.server.fakes import (
+from tests.worlds.evaluator import (
     ALL,
     BOOLEAN,
     DISABLED,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from evaluator.server.notifier import FairNotifier
-from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
+from tests.worlds.hub import BUDGET, FakeScheduler
 
 
 class Listener:

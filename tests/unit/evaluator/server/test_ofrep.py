@@ -9,9 +9,8 @@ import pytest
 from evaluator.http.messages import Headers, Request, Response, header
 from evaluator.server.evaluate_flags import PREFIX, Ofrep, matches, read_context, routes
 from tests.stores import swap
-
-from . import fakes
-from .fakes import World, answer_of, flag, flag_set, world
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import World, answer_of, flag, flag_set, world
 
 ANY_KEYS = [f"flag-{number}" for number in range(3)]
 

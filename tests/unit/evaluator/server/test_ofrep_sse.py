@@ -10,10 +10,8 @@ from evaluator.server.service import Selection
 from evaluator.server.sse import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.store.store import Store
 from tests.stores import swap
-from tests.unit.evaluator.server.fakes import FakeStream
-from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
-
-from .fakes import NOW, FakeTimers, flag, flag_set, unhurried_queue
+from tests.worlds.evaluator import NOW, FakeStream, FakeTimers, flag, flag_set, unhurried_queue
+from tests.worlds.hub import BUDGET, FakeScheduler
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

@@ -11,8 +11,7 @@ from evaluator.http.routes import Routes
 from evaluator.server.families import Histogram
 from evaluator.server.metrics import COARSE, SECONDS, RequestMetrics
 from tests.clock import Clock
-
-from .fakes import call
+from tests.worlds.evaluator import call
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

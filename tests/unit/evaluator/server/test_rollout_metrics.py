@@ -12,10 +12,9 @@ from evaluator.server.rollout_metrics import MOST_UNITS_OF_FLAG
 from evaluator.store.history import KEPT_SECONDS
 from tests.rollout_sets import NEW, OLD, PLAIN, flags, rolled_out
 from tests.stores import swap
-
-from .fakes import NOW, World, answer_of, call, world
-from .test_management import ask, samples
-from .test_ofrep import post
+from tests.unit.evaluator.server.test_management import ask, samples
+from tests.unit.evaluator.server.test_ofrep import post
+from tests.worlds.evaluator import NOW, World, answer_of, call, world
 
 ARM = "flagstaff.dev/rollout-arm"
 

@@ -12,8 +12,7 @@ from evaluator.http.messages import Call, Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.server.metrics import Durations, watch_calls
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
-
-from .fakes import FakeStream, answer_of
+from tests.worlds.evaluator import FakeStream, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

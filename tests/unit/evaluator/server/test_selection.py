@@ -22,8 +22,17 @@ from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import StoreBackend
 from evaluator.store.store import Content, Report, Store
 from evaluator.wire.sync_messages import Payload
-
-from .fakes import NOW, FakeStream, FakeTimers, answer_of, call, flag, flag_set, in_place, unhurried_queue
+from tests.worlds.evaluator import (
+    NOW,
+    FakeStream,
+    FakeTimers,
+    answer_of,
+    call,
+    flag,
+    flag_set,
+    in_place,
+    unhurried_queue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

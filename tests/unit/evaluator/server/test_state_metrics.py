@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from evaluator.server.state_metrics import SourceState, StateMetrics
 from evaluator.store.store import Report, Store
 from tests.stores import confirm, fail, swap
-
-from . import fakes
-from .fakes import NOW, flag_set
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

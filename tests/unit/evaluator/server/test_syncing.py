@@ -15,8 +15,7 @@ from evaluator.store.store import Store
 from evaluator.wire.servicer import Missing
 from evaluator.wire.sync_messages import Payload, encode
 from tests.stores import confirm, fail, swap
-
-from .fakes import NOW, call, flag, flag_set
+from tests.worlds.evaluator import NOW, call, flag, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,10 +14,9 @@ from evaluator.server.rollout_metrics import MOST_EVENTS
 from evaluator.server.track import LONGEST_NAME, MOST_BYTES, Tracking
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
 from tests.stores import swap
-
-from .fakes import NOW, World, answer_of, world
-from .test_management import samples
-from .test_ofrep import post as evaluate
+from tests.unit.evaluator.server.test_management import samples
+from tests.unit.evaluator.server.test_ofrep import post as evaluate
+from tests.worlds.evaluator import NOW, World, answer_of, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

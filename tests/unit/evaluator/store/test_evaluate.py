@@ -17,8 +17,8 @@ from evaluator.server.service import EvaluationService
 from evaluator.store.snapshot import Query, evaluate, evaluate_all
 from evaluator.store.store import Store
 from tests.stores import swap
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import NOW, answer_of, call
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW, answer_of, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,8 @@ from evaluator.host.gc_policy import GcPolicy
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.store.snapshot import Snapshot
 from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, Store, free_one_by_one
-from tests.unit.evaluator.server.fakes import ALL, NOW, flag, flag_set
-
-from .test_store import value, version
+from tests.unit.evaluator.store.test_store import value, version
+from tests.worlds.evaluator import ALL, NOW, flag, flag_set
 
 
 def report_of(flag_set: FlagSet, digest: str | None = None) -> Report:

@@ -10,8 +10,8 @@ from evaluator.store.history import History, InvalidInstantError
 from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.store.test_store import version
-from tests.unit.evaluator.sync.fakes import files
 from tests.waiting import run_beside, until
+from tests.worlds.sync import files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

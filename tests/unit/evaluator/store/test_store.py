@@ -9,7 +9,7 @@ from evaluator.resolving.resolve import resolve
 from evaluator.store.snapshot import Snapshot
 from evaluator.store.store import Content, Health, Report, ServedSource, Staleness, Store
 from tests.stores import confirm, fail, swap
-from tests.unit.evaluator.server.fakes import NOW, flag, flag_set
+from tests.worlds.evaluator import NOW, flag, flag_set
 
 
 def version(number: int, revision: str = "r1") -> FlagSet:

@@ -17,9 +17,9 @@ from evaluator.sync.schedule import RetryPauses, SourceTiming
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
 from evaluator.wire.sync_messages import Payload
 from tests.clock import Clock
-from tests.unit.evaluator.server.fakes import call
-from tests.unit.evaluator.sync.fakes import FakeSource, delivery, document, files, run_followers, value
 from tests.waiting import run_beside, until
+from tests.worlds.evaluator import call
+from tests.worlds.sync import FakeSource, delivery, document, files, run_followers, value
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,9 +20,9 @@ from evaluator.sync.lastgood import LastGood, LastGoodWriter, StateFolder
 from evaluator.sync.schedule import RetryPauses
 from tests.clock import Clock
 from tests.stores import swap
-from tests.unit.evaluator.sync.fakes import files
 from tests.volumes import fill, small_volume
 from tests.waiting import until
+from tests.worlds.sync import files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

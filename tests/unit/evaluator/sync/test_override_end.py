@@ -16,8 +16,8 @@ from evaluator.resolving.resolve import resolve
 from evaluator.sync.source import SourceFault
 from evaluator.wire.sync_messages import encode
 from tests.clock import Clock
-from tests.unit.evaluator.sync.fakes import FakeSource, files, run_followers
 from tests.waiting import until
+from tests.worlds.sync import FakeSource, files, run_followers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .receiver import Receiver
+from tests.unit.evaluator.telemetry.receiver import Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,10 +19,9 @@ from evaluator.telemetry.observed import Observed
 from evaluator.wiring import serve
 from tests.rollout_sets import NEW, rolled_out
 from tests.stores import swap
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import NOW
-
-from .receiver import Receiver, attributes
+from tests.unit.evaluator.telemetry.receiver import Receiver, attributes
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)

@@ -22,10 +22,9 @@ from evaluator.settings import InvalidSettingError, OtelSettings, load
 from evaluator.store.store import Store
 from evaluator.telemetry.observed import open_session
 from tests.stores import swap
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import NOW
-
-from .receiver import Receiver, attributes
+from tests.unit.evaluator.telemetry.receiver import Receiver, attributes
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import NOW
 
 if TYPE_CHECKING:
     from pathlib import Path

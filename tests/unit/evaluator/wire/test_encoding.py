@@ -14,8 +14,8 @@ from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.wire.sync_messages import encode
 from tests.contract.generated_flags import contexts, definitions
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import flag, flag_set
+from tests.worlds import evaluator as fakes
+from tests.worlds.evaluator import flag, flag_set
 
 
 def encode_and_parse(flags: FlagSet) -> Any:

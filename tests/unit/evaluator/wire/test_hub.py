@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from evaluator.wire.hub import Hub
-
-from .fakes import BUDGET, FakeScheduler, Reader, join
+from tests.worlds.hub import BUDGET, FakeScheduler, Reader, join
 
 
 class Scene:

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from evaluator.wire.hub import Hub
-
-from .fakes import FakeScheduler, Reader, join
+from tests.worlds.hub import FakeScheduler, Reader, join
 
 TOPICS = st.sampled_from("ab")
 WHO = st.integers(0, 3)

@@ -13,9 +13,8 @@ from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import Deliver, Make, Missing, SyncService
 from evaluator.wire.sync_messages import Payload
-from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, answer_of
-
-from .fakes import FakeScheduler
+from tests.worlds.evaluator import FakeStream, FakeTimers, answer_of
+from tests.worlds.hub import FakeScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

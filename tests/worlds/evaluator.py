@@ -1,4 +1,4 @@
-"""Stand-ins for what the handlers are given: a stream, timers, a flag set."""
+"""Stand-ins for what handlers, the store and the hub are given."""
 
 from __future__ import annotations
 

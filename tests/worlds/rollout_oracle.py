@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from controller.api.flagrollout import Metric, Webhook
     from controller.api.rollout_status import CandidateStatus
     from evaluator.flags.model import Flag
-    from tests.unit.controller.rollouts.stateful_world import StatefulWorld
+    from tests.worlds.rollout_states import StatefulWorld
 
 USERS: Final = 200
 EVERYBODY: Final = 100.0

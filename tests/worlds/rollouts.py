@@ -1,6 +1,4 @@
-"""FlagRollouts in a cluster in memory, with the reconcilers that a rollout needs, and a controller that can
-be killed at any write.
-"""
+"""FlagRollouts in a cluster in memory, with an oracle of what evaluators may serve after each write."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import manifest_of
 from controller.runtime.loop import is_worked_on
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, take_turn
+from tests.worlds.stages import NAMESPACE, RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

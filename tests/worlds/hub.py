@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from evaluator.wire.hub import Hub, Subscription
 
-
 BUDGET = 64
 
 

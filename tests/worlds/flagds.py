@@ -13,7 +13,7 @@ from controller.pods.flagd_reconciler import FlagdReconciler
 from controller.pods.installation import Options
 from controller.pods.known_objects import KnownObjects
 from controller.pods.stage import FLAGDS
-from tests.unit.controller.stage_world import RecordingCluster, take_turn
+from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Pods that ask for an evaluator, and what is done to them."""
+"""Pods that ask for an evaluator, and what is done to them; a Flagd in a cluster in memory."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from controller.proxy.watch import DELIVERING, PodUids
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
-from tests.unit.evaluator.server.fakes import FakeStream
+from tests.worlds.evaluator import FakeStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

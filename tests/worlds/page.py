@@ -16,7 +16,7 @@ from controller.page.page_server import respond
 from controller.page.page_source import FlagHistory, ShownSet
 from evaluator.http.messages import Request
 from evaluator.resolving.resolve import compile_flag_set
-from tests.unit.controller.delivery import worlds
+from tests.worlds import delivery as worlds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.setbacks import Failed
-from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, Turn, body_of, take_turn
+from tests.worlds.stages import NAMESPACE, RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

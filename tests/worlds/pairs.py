@@ -19,7 +19,7 @@ from evaluator.flags.merge import parse
 from evaluator.flags.model import Bucketing
 from evaluator.flags.references import Expander
 from evaluator.resolving.resolve import compile_flag_set
-from tests.unit.controller.delivery.worlds import (
+from tests.worlds.delivery import (
     AT_STEP,
     FIRST,
     MIXED,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
     from evaluator.resolving.resolve import CompiledFlagSet
-    from tests.unit.controller.delivery.worlds import Fields
+    from tests.worlds.delivery import Fields
 
 REMOTE: Final = "https://flags.example.com/v1"
 _SWITCH: Final = {"variants": {"on": True, "off": False}, "defaultVariant": "on"}
