@@ -39,10 +39,11 @@ from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.sockets import TlsFiles
 from tests.cluster.admission import AdmissionProcess, authorities, install_rights, install_webhooks
-from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import run_replica
+from tests.worlds.objects import configuration, flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

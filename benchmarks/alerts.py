@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.cluster import Watch, plane
 from benchmarks.results import keep, median, percentile
 from tests.cluster.listener import Listener, run_listener
-from tests.cluster.objects import Namespace, flags, manifest
 from tests.cluster.spines import spine_in
 from tests.worlds.events import Desk, alert, event
+from tests.worlds.objects import flags, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
 
 ROUNDS, PUSHES = 10, 6

@@ -25,13 +25,14 @@ from benchmarks.results import keep, median, percentile
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.hooks import Hook
-from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags
+from tests.cluster.objects import Namespace
 from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.spines import Spine, spine_in
 from tests.git_http import git_server
 from tests.go import build
 from tests.repositories import Repository
+from tests.worlds.objects import condition, flag_set, flag_source, flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,10 +33,11 @@ from evaluator.wire.delivery import REPORT, MemberText
 from evaluator.wire.delivery_pb2 import ReportRequest, ReportResponse
 from tests.cluster.fleets import NAMES, followed_source, wait_served
 from tests.cluster.hooks import Hook
-from tests.cluster.objects import Namespace, configuration, manifest
+from tests.cluster.objects import Namespace
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import configuration, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

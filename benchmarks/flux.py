@@ -25,9 +25,9 @@ from benchmarks.subjects import REPOSITORIES, Subject, flux, ours
 from tests.cluster.api import path_of
 from tests.cluster.controllers import ControllerProcess
 from tests.cluster.hooks import Hook
-from tests.cluster.objects import condition, current, flag_set, flags
 from tests.cluster.patience import PATIENCE
 from tests.cluster.source_controller import program
+from tests.worlds.objects import condition, current, flag_set, flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,10 @@ from benchmarks.cluster import Watch, plane
 from benchmarks.observed import Observed
 from benchmarks.results import keep, median
 from tests.bombs import BOMBS, objects
-from tests.cluster.objects import Namespace, condition, flags
+from tests.cluster.objects import Namespace
 from tests.cluster.spines import Spine, spine_in
 from tests.repositories import Repository
+from tests.worlds.objects import condition, flags
 
 if TYPE_CHECKING:
     from tests.cluster.controllers import ControllerProcess

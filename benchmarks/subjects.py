@@ -13,7 +13,6 @@ from benchmarks.loads import family, family_cpu_seconds
 from tests.clients.attacks import peak_megabytes
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import controller
-from tests.cluster.objects import flag_source, flags
 from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.source_controller import install as install_flux
@@ -22,6 +21,7 @@ from tests.cluster.spines import Spine
 from tests.git_http import GitServer, git_server
 from tests.go import build
 from tests.repositories import Repository
+from tests.worlds.objects import flag_source, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

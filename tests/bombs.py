@@ -6,8 +6,8 @@ import hashlib
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.objects import flag_set, flag_source
 from tests.hostile_definitions import large_document
+from tests.worlds.objects import flag_set, flag_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,15 +19,16 @@ import yaml
 from evaluator.host.durable import write_file
 from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
-from tests.cluster.objects import Namespace, configuration
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import Replica, run_replica
+from tests.worlds.objects import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
 
 MANIFEST: Final = ROOT / "deploy/components/admission/admission.yaml"

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.objects import manifest, secret
+from tests.worlds.objects import manifest, secret
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

@@ -2,79 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.api import MERGE, Api, path_of
 from tests.cluster.patience import PATIENCE, within
+from tests.worlds.objects import condition, current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.cluster.plane import Plane
 
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
-
-
-def flag_source(url: str, *, name: str = "flags", **spec: Any) -> dict[str, Any]:
-    """A FlagSource that follows branch main; `spec` replaces fields."""
-    git = {"url": url, "ref": {"branch": "main"}, **spec.pop("git", {})}
-    return manifest("FlagSource", name, {"interval": "1h", "git": git, **spec})
-
-
-def flag_set(*, name: str = "flags", source: str = "flags", **spec: Any) -> dict[str, Any]:
-    """A FlagSet over all files of the source; `spec` replaces fields. Tests may replace all flags."""
-    reference = {"kind": "FlagSource", "name": source}
-    return manifest("FlagSet", name, {"sourceRef": reference, "pruneGuard": False, **spec})
-
-
-def configuration(name: str = "flags", **spec: Any) -> dict[str, Any]:
-    """A FeatureFlagConfiguration as a user writes it."""
-    found = manifest("FeatureFlagConfiguration", name, spec)
-    return {**found, "apiVersion": "core.openfeature.dev/v1beta1"}
-
-
-def secret(name: str, **content: str) -> dict[str, Any]:
-    """A Secret; `__` in a key is a dot."""
-    encoded = {
-        key.replace("__", "."): base64.b64encode(text.encode()).decode() for key, text in content.items()
-    }
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
-
-
-def reader(account: str) -> Iterator[dict[str, Any]]:
-    """A service account that may read the flags of its namespace."""
-    rbac, named = "rbac.authorization.k8s.io", {"metadata": {"name": account}}
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", **named}
-    rule = {
-        "apiGroups": ["core.openfeature.dev"],
-        "resources": ["featureflagconfigurations"],
-        "verbs": ["get"],
-    }
-    yield {"apiVersion": f"{rbac}/v1", "kind": "Role", **named, "rules": [rule]}
-    role = {"apiGroup": rbac, "kind": "Role", "name": account}
-    subjects = [{"kind": "ServiceAccount", "name": account}]
-    yield {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", **named, "roleRef": role, "subjects": subjects}
-
-
-def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """One of our kinds."""
-    return {"apiVersion": "flagstaff.dev/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def flags(**defaults: str) -> str:
-    """A definition of boolean flags, by their default variants."""
-    variants = {"on": True, "off": False}
-    return json.dumps(
-        {
-            "flags": {
-                key: {"state": "ENABLED", "variants": variants, "defaultVariant": default}
-                for key, default in defaults.items()
-            }
-        }
-    )
 
 
 class Namespace:
@@ -164,15 +105,3 @@ class Namespace:
         """Default variants by key, as the FeatureFlagConfiguration has them."""
         spec = self.get("ffc", name).get("spec", {}).get("flagSpec", {}).get("flags", {})
         return {key: flag["defaultVariant"] for key, flag in spec.items()}
-
-
-def current(found: dict[str, Any]) -> bool:
-    """Whether the status is of the present spec."""
-    seen = found.get("status", {}).get("observedGeneration")
-    return bool(seen == found["metadata"]["generation"])
-
-
-def condition(found: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A condition of an object, or nothing."""
-    conditions = found.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == kind), {})

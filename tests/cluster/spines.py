@@ -8,10 +8,11 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.objects import Namespace, flag_set, flag_source, flags
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import PATIENCE
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
+from tests.worlds.objects import flag_set, flag_source, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,11 @@ import pytest
 
 from tests.cluster.admission import AdmissionProcess, admission, bad_object, dry_runs
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, flags
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT, namespace_on
-from tests.cluster.test_direct_sets import DIRECT_SET, FLAGS, apply, workload
+from tests.cluster.test_direct_sets import DIRECT_SET, FLAGS, apply
+from tests.worlds.objects import flags, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,10 @@ import yaml
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, run_listener
-from tests.cluster.objects import Namespace, condition, flag_set, flags, manifest, secret
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import condition, flag_set, flags, manifest, secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,13 +13,14 @@ import pytest
 
 from tests.bombs import BOMBS, objects
 from tests.clients.attacks import peak_megabytes, resident_megabytes
-from tests.cluster.objects import REQUESTED_AT, condition, flag_set, flag_source, flags
+from tests.cluster.objects import REQUESTED_AT
 from tests.cluster.patience import within
 from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Controller
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.stub_api import stub_api
+from tests.worlds.objects import condition, flag_set, flag_source, flags
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.fleets import wait_served
 from tests.cluster.golden import check, mask
-from tests.cluster.objects import configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
+from tests.worlds.objects import configuration, flags
 
 if TYPE_CHECKING:
     from tests.cluster.pods import PodProcess

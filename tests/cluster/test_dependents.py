@@ -17,9 +17,9 @@ from controller.artifacts.archive import pack
 from tests.cluster.api import MERGE, path_of
 from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.flux import FLUX, install
-from tests.cluster.objects import condition, configuration, current, flag_set, flag_source, flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
+from tests.worlds.objects import condition, configuration, current, flag_set, flag_source, flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

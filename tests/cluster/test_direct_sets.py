@@ -12,11 +12,12 @@ from tests.clients.evaluator import evaluator
 from tests.cluster import golden
 from tests.cluster.admission import AdmissionProcess, admission
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, configuration, flag_set, flags, reader
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
 from tests.cluster.test_injection import sidecar_of, started_as_a_kubelet_would
+from tests.worlds.objects import configuration, flag_set, flags, reader, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 FLAGS = "openfeature.dev/flags"
 ENABLED = "openfeature.dev/enabled"
 DIRECT_SET = "flagstaff.dev/direct-set"
-GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1"}
 
 
 @pytest.fixture(scope="module")
@@ -59,36 +59,6 @@ def shop(installed: AdmissionProcess, spare: Plane, spare_namespace: str) -> Nam
     space = Namespace(spare, spare_namespace)
     within(lambda: space.get("serviceaccount", "default"))
     return space
-
-
-def workload(
-    kind: str = "Deployment",
-    name: str = "checkout",
-    annotations: dict[str, str] | None = None,
-    below: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    """`below`: annotations of the pods' template."""
-    labels = {"app": name}
-    container = {"name": "app", "image": "app:1"}
-    template: dict[str, Any] = {
-        "metadata": {"labels": labels, "annotations": below or {}},
-        "spec": {"containers": [container]},
-    }
-    spec: dict[str, Any] = {"template": template}
-    if kind in {"Job", "CronJob"}:
-        template["spec"]["restartPolicy"] = "Never"
-    else:
-        spec["selector"] = {"matchLabels": labels}
-    if kind == "StatefulSet":
-        spec["serviceName"] = name
-    if kind == "CronJob":
-        spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}}
-    return {
-        "apiVersion": GROUPS.get(kind, "apps/v1"),
-        "kind": kind,
-        "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": spec,
-    }
 
 
 def apply(space: Namespace, manifest: dict[str, Any], *words: str) -> str:
@@ -218,7 +188,7 @@ def test_refusals_are_as_they_were_agreed(shop: Namespace) -> None:
     shop.apply(
         configuration("by-hand", flagSpec=json.loads(flags(banner="on"))), flag_set(name="of-flag-set")
     )
-    apply(shop, workload("StatefulSet", "twice", annotations={FLAGS: flags(banner="on")}))
+    apply(shop, workload("StatefulSet", name="twice", annotations={FLAGS: flags(banner="on")}))
     shop.wait_ready("ffc", "twice")
     text = json.dumps(json.loads(flags(banner="on")), indent=2)
     mistaken = text.replace('"defaultVariant": "on"', '"defaultVariant": "onn"')
@@ -230,9 +200,11 @@ def test_refusals_are_as_they_were_agreed(shop: Namespace) -> None:
         "a flag without variants": workload(below={FLAGS: without}),
         "100 KiB": workload(annotations={FLAGS: large(100 * 1024)}),
         "the annotation in both places": both,
-        "the name of a FeatureFlagConfiguration": workload("Job", "by-hand", {FLAGS: text}),
-        "the name of a FlagSet": workload("CronJob", "of-flag-set", {FLAGS: text}),
-        "the name of another workload with flags": workload("DaemonSet", "twice", {FLAGS: text}),
+        "the name of a FeatureFlagConfiguration": workload("Job", name="by-hand", annotations={FLAGS: text}),
+        "the name of a FlagSet": workload("CronJob", name="of-flag-set", annotations={FLAGS: text}),
+        "the name of another workload with flags": workload(
+            "DaemonSet", name="twice", annotations={FLAGS: text}
+        ),
     }
 
     def show() -> str:
@@ -382,7 +354,7 @@ def test_other_workloads_are_never_sent_to_us(shop: Namespace, installed: Admiss
 
     before = reviews()
     apply(shop, workload())
-    apply(shop, workload("Job", "migrate"))
+    apply(shop, workload("Job", name="migrate"))
     shop.kubectl("scale", "deployment/checkout", "--replicas=0")
     assert reviews() == before
 

@@ -14,12 +14,12 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from tests.cluster.controllers import ControllerProcess
-from tests.cluster.objects import flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import flags
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,8 @@ from controller.runtime.cache import Cache
 from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.watch_health import WatchHealth
 from tests.cluster.api import Api, path_of
-from tests.cluster.objects import flag_set
 from tests.waiting import until
+from tests.worlds.objects import flag_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

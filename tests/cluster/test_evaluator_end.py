@@ -13,9 +13,10 @@ import pytest
 import trustme
 
 from tests.cluster.controllers import FLAGSTAFF
-from tests.cluster.objects import Namespace, reader, secret
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.subscribers import NAME, Following, Scene, run_subscriber, scene, stock
+from tests.worlds.objects import reader, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

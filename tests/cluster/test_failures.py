@@ -16,14 +16,15 @@ import pytest
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.cutting import cutter
-from tests.cluster.objects import Namespace, condition, configuration, flag_set, flags
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import condition, configuration, flag_set, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
 

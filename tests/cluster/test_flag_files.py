@@ -14,13 +14,14 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_injection import inject_manifest
 from controller.runtime.cache import Cache
 from tests.clients.evaluator import evaluator
-from tests.cluster.objects import Namespace, configuration, flags, manifest
 from tests.cluster.patience import within
+from tests.worlds.objects import configuration, flags, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.clients.evaluator import Evaluator
+    from tests.cluster.objects import Namespace
     from tests.cluster.proxies import ProxyProcess
 
 ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "source"}

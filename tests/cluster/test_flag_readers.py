@@ -15,9 +15,10 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_injection import inject_manifest
 from controller.runtime.cache import Cache
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, flags, manifest
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
+from tests.worlds.objects import flags, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-OPENFEATURE = {"apiVersion": "core.openfeature.dev/v1beta1"}
 ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "source"}
 WORDS = ("--flag-readers", "--compat", "openfeature-operator", "--lease-name", "readers")
 
@@ -34,8 +34,8 @@ WORDS = ("--flag-readers", "--compat", "openfeature-operator", "--lease-name", "
 def pod(space: Namespace) -> dict[str, Any]:
     """As the webhook makes it."""
     sources = {"sources": [{"source": "flags", "provider": "kubernetes"}]}
-    source = manifest("FeatureFlagSource", "source", sources) | OPENFEATURE
-    flag = manifest("FeatureFlag", "flags", {"flagSpec": json.loads(flags(banner="on"))}) | OPENFEATURE
+    source = manifest("FeatureFlagSource", "source", sources)
+    flag = manifest("FeatureFlag", "flags", {"flagSpec": json.loads(flags(banner="on"))})
     space.apply(source, flag)
     objects = Cache()
     for each in (source, flag):

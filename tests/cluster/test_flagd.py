@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.api import MERGE, Refused, path_of
-from tests.cluster.objects import Namespace, condition, configuration, current, flags, manifest
 from tests.cluster.patience import within
+from tests.worlds.objects import condition, configuration, current, flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
 
-OPENFEATURE = {"apiVersion": "core.openfeature.dev/v1beta1"}
 RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 INGRESS = {"enabled": True, "hosts": ["flags.example.com"]}
 MADE = ("deployment", "service", "ingress")
@@ -27,11 +27,11 @@ MADE = ("deployment", "service", "ingress")
 
 def source(**spec: Any) -> dict[str, Any]:
     sources = [{"source": "checkout"}]
-    return manifest("FeatureFlagSource", "source", {"sources": sources, **spec}) | OPENFEATURE
+    return manifest("FeatureFlagSource", "source", {"sources": sources, **spec})
 
 
 def flagd(**spec: Any) -> dict[str, Any]:
-    return manifest("Flagd", "flags", {"featureFlagSource": "source", **spec}) | OPENFEATURE
+    return manifest("Flagd", "flags", {"featureFlagSource": "source", **spec})
 
 
 def is_another(uid: str, found: dict[str, Any]) -> bool:
@@ -104,7 +104,9 @@ def test_what_the_operator_made_goes_on_as_ours_once_it_is_handed_over(space: Na
         "metadata": {
             "name": "flags",
             "labels": {**labels, "app.kubernetes.io/managed-by": "open-feature-operator"},
-            "ownerReferences": [{**OPENFEATURE, "kind": "Flagd", "name": "flags", "uid": uid}],
+            "ownerReferences": [
+                {"apiVersion": flagd()["apiVersion"], "kind": "Flagd", "name": "flags", "uid": uid}
+            ],
         },
         "spec": {
             "selector": {"matchLabels": {"app": "flags"}},
@@ -196,15 +198,15 @@ def has_events(space: Namespace, name: str, reasons: set[str]) -> bool:
 
 def test_what_configures_pods_says_whether_they_would_be_injected(space: Namespace) -> None:
     spec = {"selector": "checkout"}
-    space.apply(source(), manifest("InProcessConfiguration", "flags", spec) | OPENFEATURE)
+    space.apply(source(), manifest("InProcessConfiguration", "flags", spec))
     space.wait_reason("featureflagsource", "FlagSetNotFound", "source")
     space.wait_reason("inprocessconfiguration", "FlagSetNotFound")
     space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
     space.wait_ready("featureflagsource", "source")
     space.wait_ready("inprocessconfiguration")
-    space.apply(source(port=8014), manifest("InProcessConfiguration", "flags", {"tls": False}) | OPENFEATURE)
+    space.apply(source(port=8014), manifest("InProcessConfiguration", "flags", {"tls": False}))
     space.wait_reason("featureflagsource", "InvalidSpec", "source")
     space.wait_reason("inprocessconfiguration", "InvalidSpec")
-    space.apply(source(port=8013), manifest("InProcessConfiguration", "flags", spec) | OPENFEATURE)
+    space.apply(source(port=8013), manifest("InProcessConfiguration", "flags", spec))
     for name in ("source", "flags"):
         within(partial(has_events, space, name, {"InvalidSpec", "Recovered"}))

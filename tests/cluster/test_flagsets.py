@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import condition, configuration, flag_set, flags
+from tests.worlds.objects import condition, configuration, flag_set, flags
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

@@ -14,11 +14,12 @@ from tests.cluster.assets import KWOK, find
 from tests.cluster.controllers import controller
 from tests.cluster.crowds import Crowd, crowd
 from tests.cluster.kubelets import ANYWHERE, kubelets
-from tests.cluster.objects import Namespace, condition
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import without
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.test_sidecar import documents
+from tests.worlds.objects import condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

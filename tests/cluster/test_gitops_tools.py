@@ -11,8 +11,8 @@ import pytest
 
 from tests import argocd
 from tests.cluster.fleets import wait
-from tests.cluster.objects import flags
 from tests.cluster.patience import within
+from tests.worlds.objects import flags
 
 if TYPE_CHECKING:
     from typing import Any

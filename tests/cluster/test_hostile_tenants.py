@@ -12,7 +12,6 @@ import pytest
 
 from controller.app.reconcilers import STAGES
 from tests.clients.attacks import peak_megabytes, resident_megabytes
-from tests.cluster.objects import condition, flag_set, flag_source, flags
 from tests.cluster.patience import within
 from tests.cluster.replica import Replica, run_replica
 from tests.cluster.stubbed import Admission, Controller, Page, Proxy
@@ -21,6 +20,7 @@ from tests.hostile_crowds import INSTALLED, crowd, pairs
 from tests.hostile_objects import CRDS, UNITS, hostile_objects
 from tests.repositories import Repository
 from tests.stub_api import KINDS, stub_api
+from tests.worlds.objects import condition, flag_set, flag_source, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

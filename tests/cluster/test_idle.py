@@ -12,9 +12,9 @@ import pytest
 
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import controller
-from tests.cluster.objects import condition, configuration, flag_set, flag_source, flags
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import condition, configuration, flag_set, flag_source, flags
 
 if TYPE_CHECKING:
     from pathlib import Path

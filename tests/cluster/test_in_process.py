@@ -12,12 +12,13 @@ import pytest
 import trustme
 
 from tests.cluster.api import Api
-from tests.cluster.objects import Namespace, reader
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.replica import run_replica
 from tests.foreign.asking import Asked, open_provider
 from tests.foreign.languages import missing_tool
+from tests.worlds.objects import reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,13 +30,14 @@ from tests.cluster.admission import (
 )
 from tests.cluster.api import MERGE, Api, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
-from tests.cluster.objects import Namespace, configuration, flags, manifest, reader, secret
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.proxies import proxy
 from tests.cluster.relay import Relay
 from tests.cluster.replica import run_replica
 from tests.cluster.test_flagd import make_ready
 from tests.sync_sources import HttpPeer, respond
+from tests.worlds.objects import configuration, flags, manifest, reader, secret, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,22 +162,18 @@ def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace, admittin
 
 
 def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting: Admitting) -> None:
-    given = {
-        "apiVersion": "core.openfeature.dev/v1beta1",
-        "kind": "FeatureFlagSource",
-        "metadata": {"name": "flags"},
-        "spec": {
-            "sources": [{"source": "checkout-production", "provider": "flagd-proxy"}],
-            "port": 9013,
-            "syncProviderArgs": ["x"],
-            "evaluator": "json",
-        },
+    spec = {
+        "sources": [{"source": "checkout-production", "provider": "flagd-proxy"}],
+        "port": 9013,
+        "syncProviderArgs": ["x"],
+        "evaluator": "json",
     }
+    given = manifest("FeatureFlagSource", "flags", spec)
     shop.kubectl("apply", "-f", "-", given=json.dumps(given))
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
     within(partial(is_admitted, shop, asks), admitting.replicas[0].log_text)
-    manifest = pod("checkout", asks)
-    created = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
+    wanted = json.dumps(pod("checkout", asks))
+    created = shop.kubectl("create", "-f", "-", "-o", "json", given=wanted, check=False)
     found = shop.get("pod", "checkout")
     assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
     assert {"name": "FLAGD_PORT", "value": "9013"} in found["spec"]["containers"][0]["env"]
@@ -189,12 +186,7 @@ def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting:
 def test_a_provider_that_evaluates_by_itself_is_pointed_at_the_proxy(
     shop: Namespace, admitting: Admitting
 ) -> None:
-    given = {
-        "apiVersion": "core.openfeature.dev/v1beta1",
-        "kind": "InProcessConfiguration",
-        "metadata": {"name": "flags"},
-        "spec": {"selector": "checkout-production"},
-    }
+    given = manifest("InProcessConfiguration", "flags", {"selector": "checkout-production"})
     shop.kubectl("apply", "-f", "-", given=json.dumps(given))
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/inprocessconfiguration": "flags"}
     within(partial(is_admitted, shop, asks), admitting.replicas[0].log_text)
@@ -250,14 +242,10 @@ def test_pod_security_restricted_admits_what_was_injected(shop: Namespace) -> No
 
 
 def deployment(annotations: dict[str, str]) -> dict[str, Any]:
-    template = {key: value for key, value in pod("", ASKS).items() if key in {"metadata", "spec"}}
-    template["metadata"] = {"annotations": annotations, "labels": {"app": "checkout"}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "checkout"},
-        "spec": {"selector": {"matchLabels": {"app": "checkout"}}, "template": template},
-    }
+    """A Deployment of pods as `pod` makes them."""
+    made = workload(below=annotations)
+    made["spec"]["template"]["spec"] = pod("", ASKS)["spec"]
+    return made
 
 
 def test_the_owner_of_a_refused_pod_has_an_event_that_says_why(shop: Namespace) -> None:
@@ -347,13 +335,12 @@ def test_a_jobs_evaluator_does_not_keep_it_from_finishing(shop: Namespace) -> No
 def test_what_another_manager_applies_again_and_again_has_no_drift_and_costs_no_write_of_ours(
     shop: Namespace, admitting: Admitting
 ) -> None:
-    objects = [
-        {"kind": "FeatureFlagSource", "spec": {"sources": [{"source": "checkout-production"}]}},
-        {"kind": "InProcessConfiguration", "spec": {"selector": "checkout-production"}},
-        {"kind": "Flagd", "spec": {"featureFlagSource": "flags", "replicas": 1}},
+    everything = [
+        deployment(ASKS),
+        manifest("FeatureFlagSource", "flags", {"sources": [{"source": "checkout-production"}]}),
+        manifest("InProcessConfiguration", "flags", {"selector": "checkout-production"}),
+        manifest("Flagd", "flags", {"featureFlagSource": "flags", "replicas": 1}),
     ]
-    core = {"apiVersion": "core.openfeature.dev/v1beta1", "metadata": {"name": "flags"}}
-    everything = [deployment(ASKS), *({**core, **each} for each in objects)]
     text = "---\n".join(json.dumps(each) + "\n" for each in everything)
     words = ("apply", "--server-side", "--field-manager=argocd-controller", "-f", "-")
     shop.kubectl(*words, given=text)
@@ -518,9 +505,7 @@ def test_a_token_of_a_secret_reaches_the_evaluator_and_stands_nowhere_else(
     server.answer = partial(refuses_all_but, token)
     source = {"source": server.uri, "provider": "http", "secretRef": {"name": "flags-token"}}
     shop.apply(
-        secret("flags-token", token=token),
-        manifest("FeatureFlagSource", "flags", {"sources": [source]})
-        | {"apiVersion": "core.openfeature.dev/v1beta1"},
+        secret("flags-token", token=token), manifest("FeatureFlagSource", "flags", {"sources": [source]})
     )
     shop.wait_ready("featureflagsource")
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.cluster.objects import flag_set, flags, secret
 from tests.cluster.patience import within
+from tests.worlds.objects import flag_set, flags, secret
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

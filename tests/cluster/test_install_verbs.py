@@ -12,7 +12,8 @@ import yaml
 
 from tests.cluster.assets import find
 from tests.cluster.controllers import FLAGSTAFF
-from tests.cluster.objects import Namespace, configuration
+from tests.cluster.objects import Namespace
+from tests.worlds.objects import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,11 +25,11 @@ from evaluator.flags.merge import parse
 from evaluator.host.times import timestamp
 from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
-from tests.cluster.objects import flags, manifest
 from tests.cluster.pages import page
 from tests.cluster.patience import within
 from tests.cluster.prometheus import Prometheus, folder, run_prometheus
 from tests.cluster.replica import run_replica
+from tests.worlds.objects import flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

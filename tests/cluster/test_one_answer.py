@@ -14,10 +14,10 @@ import pytest
 
 from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.fleets import flagstaff, followed_source
-from tests.cluster.objects import flags, manifest
 from tests.cluster.pages import PageProcess, page, token_of
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
+from tests.worlds.objects import flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

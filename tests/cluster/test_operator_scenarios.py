@@ -26,6 +26,7 @@ from tests.cluster.plugin import ROOT, without
 from tests.cluster.proxies import proxy
 from tests.cluster.scenarios.containers import resolve_flag, run_container
 from tests.cluster.scenarios.manifests import difference, part
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -151,12 +152,8 @@ def deployed_before_its_source(application: Scenario, provider: str) -> None:
     """The workload is there first: its pod is refused, and comes once what it names is there."""
     application.submit("flags", "surroundings", "deployed")
     application.wait_refused("has no FeatureFlagSource source-configuration")
-    source = {
-        "apiVersion": "core.openfeature.dev/v1beta1",
-        "kind": "FeatureFlagSource",
-        "metadata": {"name": "source-configuration"},
-        "spec": {"sources": [{"source": FLAG, "provider": provider}], "port": 8013, "evaluator": "json"},
-    }
+    spec = {"sources": [{"source": FLAG, "provider": provider}], "port": 8013, "evaluator": "json"}
+    source = manifest("FeatureFlagSource", "source-configuration", spec)
     application.kubectl("apply", "-f", "-", given=json.dumps(source))
     application.expect("found")
 

@@ -18,11 +18,11 @@ from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
 
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import followed_source, wait, wait_served
-from tests.cluster.objects import condition
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.spines import Spine, spine_in
+from tests.worlds.objects import condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

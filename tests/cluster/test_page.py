@@ -10,11 +10,11 @@ import pytest
 
 from tests.cluster.api import Api
 from tests.cluster.fleets import wait_served
-from tests.cluster.objects import configuration, flags
 from tests.cluster.pages import OwnPage, page, token_of, viewer
 from tests.cluster.patience import within
 from tests.cluster.replica import run_replica
 from tests.cluster.tokens import sign_token
+from tests.worlds.objects import configuration, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

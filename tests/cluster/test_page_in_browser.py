@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.fleets import wait_served
-from tests.cluster.objects import flags
 from tests.cluster.pages import page, token_of
 from tests.cluster.patience import PATIENCE
 from tests.cluster.tokens import sign_token
 from tests.page.browser import PHONE, Tab, run_browser, tab
+from tests.worlds.objects import flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

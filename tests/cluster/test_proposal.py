@@ -16,12 +16,13 @@ import yaml
 from tests.clients.evaluator import evaluator
 from tests.cluster.admission import admission
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, configuration, flags, reader
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
 from tests.cluster.test_injection import started_as_a_kubelet_would
 from tests.proposal import manifest
+from tests.worlds.objects import configuration, flags, reader, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,22 +63,6 @@ def shop(installed: Plane, spare_namespace: str) -> Namespace:
     return space
 
 
-def deployment(name: str, annotations: dict[str, str], below: dict[str, str] | None = None) -> dict[str, Any]:
-    """A Deployment; `below`: annotations of the pods' template."""
-    labels = {"app": name}
-    container = {"name": "app", "image": "app:1"}
-    template = {
-        "metadata": {"labels": labels, "annotations": below or {}},
-        "spec": {"containers": [container]},
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
-
-
 @contextlib.contextmanager
 def run_evaluator(
     space: Namespace, manifest: dict[str, Any], folder: Path
@@ -110,7 +95,7 @@ def run_evaluator(
 def test_the_first_manifest_is_served_to_the_proposals_subscribers_and_its_change_follows(
     shop: Namespace, tmp_path: Path
 ) -> None:
-    subscriber = deployment("subscriber", {"openfeature.io/standingorder": SAMPLE})
+    subscriber = workload(annotations={"openfeature.io/standingorder": SAMPLE}, name="subscriber")
     with run_evaluator(shop, subscriber, tmp_path) as (pod, ask):
         assert ask("fibAlgo", email="x@faas.com") == "binet"
         assert ask("fibAlgo", email="x@example.com") == "recursive"
@@ -127,7 +112,7 @@ def test_the_proposals_subscription_names_object_and_namespace(shop: Namespace, 
         "openfeature.agent/standing-orders-resource": SAMPLE,
         "openfeature.agent/standing-orders-resource-namespace": shop.name,
     }
-    subscriber = deployment("subscriber", {}, subscription)
+    subscriber = workload(below=subscription, name="subscriber")
     with run_evaluator(shop, subscriber, tmp_path) as (pod, ask):
         assert ask("hexColor") == "0000CC"
         first, second = (pod["metadata"]["annotations"][name] for name in REMARKS)
@@ -140,12 +125,12 @@ def test_direct_set_and_standing_order_live_beside_each_other(shop: Namespace, t
     own = json.loads(flags(banner="on"))
     own["flags"]["hexColor"] = {"state": "ENABLED", "variants": {"own": "own"}, "defaultVariant": "own"}
     annotations = {"openfeature.io/standingorder": SAMPLE, "openfeature.dev/flags": json.dumps(own)}
-    both = deployment("both", annotations)
+    both = workload(annotations=annotations, name="both")
     with run_evaluator(shop, both, tmp_path) as (_, ask):
         within(lambda: (ask("banner"), ask("hexColor")) == (True, "own"), lambda: str(ask("hexColor")))
         assert ask("fibAlgo", email="x@faas.com") == "binet"
-        workload = shop.get("deployment", "both")["metadata"]["annotations"]
-        assert workload[REMARKS[0]] == workload[REMARKS[1]]
+        remarks = shop.get("deployment", "both")["metadata"]["annotations"]
+        assert remarks[REMARKS[0]] == remarks[REMARKS[1]]
 
 
 def page_manifests() -> list[dict[str, Any]]:

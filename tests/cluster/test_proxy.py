@@ -19,11 +19,12 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 from controller.app.settings import ProxySettings, settings_of
 from tests.clients.evaluator import evaluator
 from tests.cluster.api import Api, path_of
-from tests.cluster.objects import Namespace, reader
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT, namespace_on
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.tokens import sign_token
+from tests.worlds.objects import reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

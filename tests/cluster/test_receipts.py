@@ -11,10 +11,10 @@ import pytest
 
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.fleets import flagstaff, followed_source, wait, wait_served
-from tests.cluster.objects import flags
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
 from tests.cluster.proxies import ProxyProcess, proxy
+from tests.worlds.objects import flags
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,10 @@ import pytest
 import trustme
 
 from tests.cluster.fleets import followed_source, wait, wait_served
-from tests.cluster.objects import flags, secret
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
 from tests.cluster.proxies import proxy
+from tests.worlds.objects import flags, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.cluster.assets import find
-from tests.cluster.objects import flags, manifest, secret
 from tests.worlds.events import body_of, headers_of
+from tests.worlds.objects import flags, manifest, secret
 
 if TYPE_CHECKING:
     from controller.events.pushes import Sender

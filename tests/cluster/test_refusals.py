@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.cluster.objects import configuration, flag_set
 from tests.cluster.patience import within
 from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Controller, Proxy
 from tests.stub_api import stub_api
+from tests.worlds.objects import configuration, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import condition, flag_set, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.registry.artifacts import ORAS_FILE, Pusher, flux, oras_files
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.signing import attachment_of, referrers
 from tests.sigstore.instance import ISSUER, SUBJECT, instance
+from tests.worlds.objects import condition, flag_set, flags, manifest, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from tests.cluster.api import Api
-from tests.cluster.objects import condition, configuration, flags, reader, secret
 from tests.cluster.patience import within
+from tests.worlds.objects import condition, configuration, flags, reader, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

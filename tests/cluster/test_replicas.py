@@ -14,11 +14,12 @@ import yaml
 
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
-from tests.cluster.objects import Namespace, flag_source, flags
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import flag_source, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,11 +19,12 @@ from evaluator.flags.merge import parse
 from evaluator.host.times import timestamp
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import followed_source
-from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import proxy
 from tests.cluster.spines import spine_in
+from tests.worlds.objects import condition, configuration, flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ import pytest
 from controller.cli.json_schemas import json_schemas
 from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.fleets import flagstaff
-from tests.cluster.objects import configuration, flags, manifest
 from tests.cluster.patience import within
 from tests.repositories import Repository
+from tests.worlds.objects import configuration, flags, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

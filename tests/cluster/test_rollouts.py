@@ -17,12 +17,13 @@ import yaml
 from tests.cluster import golden
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.fleets import followed_source
-from tests.cluster.objects import Namespace, configuration, flags, manifest
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
+from tests.worlds.objects import configuration, flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

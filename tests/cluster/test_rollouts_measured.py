@@ -19,11 +19,11 @@ from openfeature import api
 from openfeature.evaluation_context import EvaluationContext
 
 from tests.cluster.fleets import followed_source, wait_served
-from tests.cluster.objects import flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.prometheus import Prometheus, run_prometheus
 from tests.tracking import tracking_provider
+from tests.worlds.objects import flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from tests.cluster.objects import condition, flag_set, flag_source, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.git_http import git_server, http_proxy
 from tests.git_ssh import ssh_host
@@ -23,6 +22,7 @@ from tests.s3 import LOGIN as LOGIN_S3
 from tests.s3 import manifest as bucket_manifest
 from tests.s3 import s3
 from tests.signing import ssh_pair
+from tests.worlds.objects import condition, flag_set, flag_source, flags, manifest, secret
 
 if TYPE_CHECKING:
     from email.message import Message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.cluster.objects import condition, flags
 from tests.cluster.patience import within
+from tests.worlds.objects import condition, flags
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

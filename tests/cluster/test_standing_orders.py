@@ -22,11 +22,12 @@ from tests.clients.evaluator import evaluator
 from tests.cluster.admission import AdmissionProcess, install_rights, install_webhooks
 from tests.cluster.api import Refused, path_of
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, condition, configuration, flags, manifest, reader
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
 from tests.cluster.test_injection import Service, pod, sidecar_of, started_as_a_kubelet_would
+from tests.worlds.objects import condition, configuration, flags, manifest, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, manifest, secret
 from tests.cluster.plugin import ROOT
+from tests.worlds.objects import condition, flag_set, flag_source, flags, manifest, secret
 
 if TYPE_CHECKING:
+    from tests.cluster.objects import Namespace
     from tests.cluster.spines import Spine
 
 
@@ -63,10 +64,9 @@ def test_a_service_account_s_rights_decide_what_a_flagd_makes(spine: Spine) -> N
         "apply", "--server-side", "-f", str(ROOT / "deploy/components/multi-tenant/service-accounts.yaml")
     )
     spine.kubectl("create", "serviceaccount", "tenant")
-    core = {"apiVersion": "core.openfeature.dev/v1beta1"}
-    source = manifest("FeatureFlagSource", "source", {"sources": [{"source": "checkout"}]}) | core
+    source = manifest("FeatureFlagSource", "source", {"sources": [{"source": "checkout"}]})
     spec = {"featureFlagSource": "source", "serviceAccountName": "tenant"}
-    spine.apply(source, manifest("Flagd", "flags", spec) | core)
+    spine.apply(source, manifest("Flagd", "flags", spec))
     tenant = f"system:serviceaccount:{spine.name}:tenant"
     run_named_command(spine, "flagd", "cannot impersonate")
     run_named_command(spine, "flagd", f'User "{tenant}" cannot get resource "deployments"')

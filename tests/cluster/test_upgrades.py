@@ -20,8 +20,9 @@ from tests.cluster.admission import admission
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, controller
 from tests.cluster.kubelets import ANYWHERE
-from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
+from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
+from tests.worlds.objects import condition, configuration, flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +39,7 @@ UPGRADE = "evaluatorupgrade"
 
 
 def source(port: int) -> dict[str, Any]:
-    given = manifest("FeatureFlagSource", "flags", {"sources": [{"source": "checkout"}], "port": port})
-    return {**given, "apiVersion": "core.openfeature.dev/v1beta1"}
+    return manifest("FeatureFlagSource", "flags", {"sources": [{"source": "checkout"}], "port": port})
 
 
 def template(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import yaml
 from controller.cli.json_schemas import json_schemas
 from tests.cluster.fleets import flagstaff, wait_served
 from tests.cluster.golden import check, mask
-from tests.cluster.objects import flag_set, flags
+from tests.worlds.objects import flag_set, flags
 
 if TYPE_CHECKING:
     from pathlib import Path

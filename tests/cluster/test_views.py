@@ -8,12 +8,12 @@ import pytest
 
 from tests.clients.asking import served_value as value
 from tests.cluster.fleets import followed_source, wait, wait_served
-from tests.cluster.objects import condition, flags
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.relay import relay
 from tests.cluster.views import View, view
+from tests.worlds.objects import condition, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

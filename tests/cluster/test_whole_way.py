@@ -16,9 +16,9 @@ from openfeature.contrib.provider.flagd.config import ResolverType
 
 from tests.cluster.fleets import wait, wait_served
 from tests.cluster.hooks import Hook
-from tests.cluster.objects import condition, flags
 from tests.cluster.patience import within
 from tests.repositories import ENVIRONMENT, Repository
+from tests.worlds.objects import condition, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,8 @@ from controller.sources.secrets import Secrets
 from tests.statuses import find
 from tests.web_server import web_server
 from tests.worlds.flagsets import CONFIGURATION, START, flag
-from tests.worlds.stages import NAMESPACE, RecordingCluster
+from tests.worlds.objects import NAMESPACE
+from tests.worlds.stages import RecordingCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -20,7 +20,7 @@ from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
 from controller.runtime.watches import indexes_of
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

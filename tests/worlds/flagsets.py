@@ -21,7 +21,8 @@ from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.setbacks import Failed
-from tests.worlds.stages import NAMESPACE, RecordingCluster, Turn, body_of, take_turn
+from tests.worlds.objects import NAMESPACE
+from tests.worlds.stages import RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

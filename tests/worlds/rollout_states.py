@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagshard
 from controller.api.flagoverride import KIND as OVERRIDE
 from controller.delivery.overrides import in_force
+from tests.worlds.objects import NAMESPACE
 from tests.worlds.rollout_oracle import Oracle
 from tests.worlds.rollouts import Answers, ClusterWorld, KilledError, definition
-from tests.worlds.stages import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

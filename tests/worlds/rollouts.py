@@ -20,7 +20,8 @@ from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import manifest_of
 from controller.runtime.loop import is_worked_on
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.worlds.stages import NAMESPACE, RecordingCluster, take_turn
+from tests.worlds.objects import NAMESPACE
+from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

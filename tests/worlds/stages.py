@@ -14,6 +14,7 @@ from controller.runtime.result import Result, Settled, settle
 from controller.runtime.setbacks import Passing, Setback
 from controller.runtime.watches import indexes_of
 from tests.statuses import read_condition
+from tests.worlds.objects import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
     from controller.runtime.event import Event
     from controller.runtime.loop import Reconciler
     from controller.runtime.watches import Reconciles
-
-NAMESPACE = "shop"
-
-
-def thing(kind: str, name: str, spec: Any = None, *, namespace: str = NAMESPACE, **more: Any) -> Resource:
-    """An object of any kind in its first version."""
-    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
-    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
 
 
 class Sink:

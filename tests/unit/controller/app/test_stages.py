@@ -11,7 +11,7 @@ from controller.api.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, Objec
 from controller.app.reconcilers import STAGES
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 SET: Final = "flagstaff.dev/flagset"
 

@@ -13,7 +13,7 @@ from controller.cli.sample_message import MessageOutcome, outcome_of
 from controller.events.alert_messages import test_key as key_of
 from controller.runtime.event import as_event
 from tests.worlds.events import message
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

@@ -20,7 +20,7 @@ from controller.events.alert_selection import Alert, AlertSelection, Facts, flag
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Stalled
 from tests.worlds.events import NOW, Desk, alert, event, failure_event, message
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

@@ -21,7 +21,7 @@ from controller.events.notice import Notice, ProviderTarget
 from tests.unit.controller.events.schemas import EDITS, SCHEMAS
 from tests.web_server import web_server
 from tests.worlds.events import CHAT, NOW, Desk, alert, http_sender, message, status
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

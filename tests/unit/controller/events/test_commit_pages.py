@@ -6,7 +6,7 @@ import pytest
 
 from controller.events.commit_pages import link
 from tests.worlds.events import Desk, alert, event
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 COMMIT = "a1" * 20
 REVISION = f"main@sha1:{COMMIT}"

@@ -20,7 +20,7 @@ from controller.events.service_types import is_known, post_of
 from tests.unit.controller.events.schemas import SCHEMAS
 from tests.web_server import web_server
 from tests.worlds.events import CHAT, Desk, alert, event, failure_event, http_sender, message, status
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

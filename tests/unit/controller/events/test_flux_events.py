@@ -23,7 +23,7 @@ from evaluator.host.backoff import Backoff
 from tests.unit.controller.events.schemas import SCHEMAS
 from tests.web_server import web_server
 from tests.worlds.events import NOW, event, failure_event, http_sender, message, status
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

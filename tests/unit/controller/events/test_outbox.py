@@ -18,7 +18,7 @@ from controller.events.outbox import MOST_EARLY
 from controller.events.provider_outbox import MOST_REPORTED
 from tests.statuses import stored_fields
 from tests.worlds.events import CHAT, Desk, alert, event, failure_event, status
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

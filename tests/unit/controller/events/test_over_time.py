@@ -14,7 +14,7 @@ from controller.api.meta import ObjectKey
 from controller.events.alert_messages import with_waiting_time
 from controller.events.provider_outbox import ProviderOutbox
 from tests.worlds.events import CHAT, NOW, Desk, alert, event, failure_event, message, status
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.api.flagprovider import Message

@@ -7,7 +7,8 @@ from controller.events.commit_pages import PageLinks
 from controller.runtime.event import Occurrence, event_of
 from tests.unit.controller.delivery.watcher_renderers import ALERT
 from tests.worlds.events import NOW, event
-from tests.worlds.stages import Sink, thing
+from tests.worlds.objects import thing
+from tests.worlds.stages import Sink
 
 
 def test_an_event_of_a_rollout_has_the_address_of_what_waits_and_others_have_none() -> None:

@@ -15,7 +15,7 @@ from controller.events.provider_outbox import (
 )
 from tests.statuses import stored_fields
 from tests.worlds.events import NOW, message
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 
 def test_outbox_is_the_same_after_its_status_is_read() -> None:

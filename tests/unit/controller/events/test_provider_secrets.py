@@ -20,7 +20,7 @@ from controller.runtime.setbacks import Stalled, Waiting
 from tests.git_http import http_proxy
 from tests.web_server import web_server
 from tests.worlds.events import CHAT, NOW, Desk, http_sender
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

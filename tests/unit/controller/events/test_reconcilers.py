@@ -20,7 +20,7 @@ from controller.events.service_types import SERVICES
 from controller.runtime.secret_texts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from tests.worlds.events import CHAT, NOW, Desk, alert, event
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from controller.runtime.loop import Loop, Outputs
 from controller.runtime.queue import KeyedQueue
 from tests.unit.controller.events.test_deliverer import Server
 from tests.worlds.events import CHAT, NOW, Desk, alert, event, status
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

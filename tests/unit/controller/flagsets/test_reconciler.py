@@ -17,7 +17,8 @@ from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
 from tests.worlds.flagsets import BROKEN, CONFIGURATION, ODD, World, document, flag
-from tests.worlds.stages import NAMESPACE, RecordingCluster, Turn, body_of
+from tests.worlds.objects import NAMESPACE
+from tests.worlds.stages import RecordingCluster, Turn, body_of
 
 APPLY = f"apply {CONFIGURATION}/checkout"
 DELETE = f"delete {CONFIGURATION}/checkout"

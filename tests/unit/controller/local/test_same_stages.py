@@ -27,7 +27,8 @@ from controller.sources.reconciler import SourceReconciler
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository
 from tests.worlds.flagsets import BROKEN, CONFIGURATION, START, flag
-from tests.worlds.stages import NAMESPACE, RecordingCluster, take_turn
+from tests.worlds.objects import NAMESPACE
+from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

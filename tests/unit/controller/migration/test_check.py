@@ -11,6 +11,7 @@ from controller.migration.finding import Fate, FieldFinding
 from controller.migration.migrated_objects import GivenObjects, subject
 from controller.migration.steps import Installed, steps
 from controller.pods.installation import Options
+from tests.worlds.objects import workload
 
 ENABLED = {"openfeature.dev/enabled": "true"}
 ASKS = {**ENABLED, "openfeature.dev/featureflagsource": "a,b"}
@@ -28,11 +29,7 @@ def body(kind: str, spec: Any, name: str = "x", version: str = "v1beta1") -> dic
 
 
 def deployment(annotations: dict[str, str]) -> dict[str, Any]:
-    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}}
-    return {
-        "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template},
-        "metadata": {"name": "app", "namespace": "shop"},
-    }  # fmt: skip
+    return workload(below=annotations, name="app", namespace="shop")
 
 
 def find_findings(

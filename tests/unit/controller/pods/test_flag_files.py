@@ -21,8 +21,8 @@ from controller.pods.marked_pods import FilePods
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed
 from controller.runtime.watches import indexes_of
-from tests.cluster.objects import flags
 from tests.waiting import until
+from tests.worlds.objects import flags
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

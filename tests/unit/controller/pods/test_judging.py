@@ -25,7 +25,7 @@ from evaluator.http.listener import Listener
 from evaluator.http.messages import Request
 from evaluator.http.routes import merge
 from tests.unit.controller.pods.judges import spin, spin_for_hostile_ones
-from tests.unit.controller.pods.test_workload_webhook import workload
+from tests.unit.controller.pods.test_workload_webhook import carrying
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def test_eight_endless_reviews_of_one_namespace_keep_no_other_from_an_answ
 ) -> None:
     hostile = [asyncio.create_task(world.post_object("hostile", str(tmp_path))) for _ in range(8)]
     assert len(await pids_in(tmp_path)) == 1
-    assert (await world.post("/inject-workload", "shop", workload()))["allowed"]
+    assert (await world.post("/inject-workload", "shop", carrying()))["allowed"]
     assert await world.post_object("shop") == {"uid": "u", "allowed": True}
     answered = [task.result() for task in hostile if task.done()]
     # One has its process, four may wait, and the API server need not wait for the rest.
@@ -120,8 +120,8 @@ async def test_endless_reviews_of_workloads_of_one_namespace_keep_no_other_from_
         asyncio.create_task(world.workloads.judge("hostile", 30.0, spin, str(tmp_path))) for _ in range(5)
     ]
     await pids_in(tmp_path)
-    assert (await world.post("/inject-workload", "shop", workload()))["allowed"]
-    response = await world.post("/inject-workload", "hostile", workload())
+    assert (await world.post("/inject-workload", "shop", carrying()))["allowed"]
+    response = await world.post("/inject-workload", "hostile", carrying())
     assert "too many others of namespace hostile are being judged" in response["status"]["message"]
     assert not any(task.done() for task in hostile)
     for task in hostile:
@@ -147,7 +147,7 @@ async def test_a_review_ends_before_the_api_server_would_give_up(world: World, t
 
 
 async def test_a_workload_whose_flags_are_not_judged_in_time_is_refused_for_that(world: World) -> None:
-    response = await world.post("/inject-workload", "shop", workload(), "0s")
+    response = await world.post("/inject-workload", "shop", carrying(), "0s")
     assert not response["allowed"]
     assert (response["status"]["code"], response["status"]["reason"]) == (504, "Timeout")
     assert "were not judged" in response["status"]["message"]

@@ -18,6 +18,7 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_injection import inject, inject_manifest
 from controller.pods.pod_orders import ALONE, Surroundings
 from controller.runtime.cache import Cache
+from tests.worlds.objects import workload
 from tests.worlds.pods import pod
 
 FFC = "FeatureFlagConfiguration"
@@ -154,17 +155,9 @@ def test_a_manifest_with_an_order_is_injected_without_a_cluster() -> None:
     assert any("flagstaff.dev/orders=shop/Deployment/web" in word for word in evaluator["args"])
 
 
-def workload(order: str = "", kind: str = "Deployment", **labels: str) -> dict[str, Any]:
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
-    spec: dict[str, Any] = {"template": template}
-    if kind == "CronJob":
-        spec = {"jobTemplate": {"spec": spec}}
-    annotations = {ORDER: order} if order else {}
-    return {
-        "kind": kind,
-        "metadata": {"name": "web", "annotations": annotations, "labels": labels},
-        "spec": spec,
-    }
+def ordering(order: str = "", kind: str = "Deployment") -> dict[str, Any]:
+    """A workload with a standing order, if one is given."""
+    return workload(kind, {ORDER: order} if order else {}, name="web", labels={})
 
 
 def mark_workload(
@@ -180,7 +173,7 @@ def mark_workload(
 
 
 def test_a_workload_and_its_pods_are_labelled_while_it_has_an_order() -> None:
-    made = mark_workload(workload("base")).after
+    made = mark_workload(ordering("base")).after
     template = made["spec"]["template"]["metadata"]["labels"]
     assert (made["metadata"]["labels"], template) == (
         {ORDERS_LABEL: "true"}, {"app": "web", ORDERS_LABEL: "true"},
@@ -203,7 +196,7 @@ def test_a_workload_and_its_pods_are_labelled_while_it_has_an_order() -> None:
 def test_a_remark_on_the_workload_names_the_order_as_its_author_wrote_it(
     annotation: str, remarks: list[str]
 ) -> None:
-    given = workload()
+    given = ordering()
     given["metadata"]["annotations"] = {annotation: "base"}
     annotations = mark_workload(given).after["metadata"]["annotations"]
     written = {name: text for name, text in annotations.items() if name != annotation}
@@ -211,20 +204,20 @@ def test_a_remark_on_the_workload_names_the_order_as_its_author_wrote_it(
 
 
 def test_the_jobs_of_a_cron_job_are_labelled_too() -> None:
-    made = mark_workload(workload("base", "CronJob")).after["spec"]["jobTemplate"]
+    made = mark_workload(ordering("base", "CronJob")).after["spec"]["jobTemplate"]
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
     assert made["spec"]["template"]["metadata"]["labels"][ORDERS_LABEL] == "true"
 
 
 def test_a_workload_that_gets_an_order_later_is_warned_that_its_pods_are_replaced() -> None:
-    assert "its pods are replaced" in mark_workload(workload("base"), workload()).warnings[0]
-    job = mark_workload(workload("base", "Job"), workload(kind="Job"))
+    assert "its pods are replaced" in mark_workload(ordering("base"), ordering()).warnings[0]
+    job = mark_workload(ordering("base", "Job"), ordering(kind="Job"))
     assert "delete the Job and create it again" in job.warnings[0]
     assert ORDERS_LABEL not in job.after["spec"]["template"]["metadata"]["labels"]
 
 
 def test_where_the_namespace_has_an_order_no_pod_is_replaced() -> None:
-    changes = mark_workload(workload("special"), workload(), {ORDER: "base"})
+    changes = mark_workload(ordering("special"), ordering(), {ORDER: "base"})
     assert changes.warnings == ()
     assert ORDERS_LABEL not in changes.after["spec"]["template"]["metadata"]["labels"]
     assert changes.after["metadata"]["labels"] == {ORDERS_LABEL: "true"}
@@ -232,8 +225,8 @@ def test_where_the_namespace_has_an_order_no_pod_is_replaced() -> None:
 
 def test_a_new_order_is_judged_and_a_stored_one_keeps_the_workload_changeable() -> None:
     with pytest.raises(PodRefused, match="has no FlagSet"):
-        mark_workload(workload("nothing"))
+        mark_workload(ordering("nothing"))
     with pytest.raises(PodRefused, match="flagSetId 'kills' both"):
-        mark_workload(workload("twin"), workload("base"), {ORDER: "one"})
-    stored = workload("nothing")
-    assert mark_workload(workload("nothing"), stored).after["metadata"]["labels"] == {ORDERS_LABEL: "true"}
+        mark_workload(ordering("twin"), ordering("base"), {ORDER: "one"})
+    stored = ordering("nothing")
+    assert mark_workload(ordering("nothing"), stored).after["metadata"]["labels"] == {ORDERS_LABEL: "true"}

@@ -10,7 +10,7 @@ from controller.api.meta import ObjectKey
 from controller.pods import installation
 from controller.pods.refusals import APART, FlagSetRefusals
 from tests.worlds.events import NOW, Desk, alert
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 
 class Around:

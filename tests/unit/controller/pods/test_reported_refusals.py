@@ -9,7 +9,7 @@ from controller.kube.event_sink import manifest
 from controller.pods import installation
 from controller.pods.refusals import APART, FlagSetRefusals, ReportedRefusals
 from tests.worlds.events import NOW, Desk, alert
-from tests.worlds.stages import thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

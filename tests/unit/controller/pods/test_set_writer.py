@@ -16,9 +16,9 @@ from controller.pods.set_writer import RETRY_SECONDS, DirectSets
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Passing
 from tests.clock import Clock
-from tests.cluster.objects import flags
 from tests.waiting import until
-from tests.worlds.stages import NAMESPACE, RecordingCluster
+from tests.worlds.objects import NAMESPACE, flags, workload
+from tests.worlds.stages import RecordingCluster
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event
@@ -28,14 +28,15 @@ CHECKOUT = f"{KIND}/checkout"
 BY_ALICE = json.dumps({"by": "alice", "at": "2026-01-01T00:00:00Z", "added": []})
 
 
-def workload(
-    text: str | None, kind: str = "Deployment", name: str = "checkout", uid: str = "w-1", **metadata: Any
-) -> dict[str, Any]:
-    """A marked one; None: it carries flags no longer, and has no mark."""
-    marks = {} if text is None else {FLAGS: text, APPLIED: BY_ALICE}
-    labels = {} if text is None else {DIRECT_SET: "true"}
-    meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "generation": 3, "labels": labels}
-    return {"kind": kind, "metadata": {**meta, "annotations": marks, **metadata}, "spec": {"template": {}}}
+def carrying(text: str, kind: str = "Deployment", *, uid: str = "w-1", **metadata: Any) -> dict[str, Any]:
+    """A workload that admission has marked."""
+    marks = {FLAGS: text, APPLIED: BY_ALICE}
+    given = {"namespace": NAMESPACE, "uid": uid, "generation": 3, "labels": {DIRECT_SET: "true"}, **metadata}
+    return workload(kind, marks, **given)
+
+
+WITHOUT = workload(namespace=NAMESPACE, uid="w-1", generation=3, labels={})
+"""It carries flags no longer, and has no mark."""
 
 
 @dataclass
@@ -111,7 +112,7 @@ class World:
 
 async def test_flags_are_written_with_owner_and_provenance() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     assert await world.settle() == [f"apply {CHECKOUT}"]
     made = world.cluster.the(KIND, "checkout")
     assert (world.cluster.managers, world.defaults) == ({MANAGER}, {"banner": "on"})
@@ -135,7 +136,7 @@ async def test_flags_are_written_with_owner_and_provenance() -> None:
 
 async def test_without_authors_no_user_is_named() -> None:
     world = World(authors=False)
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     made = world.cluster.the(KIND, "checkout")
     assert "alice" not in f"{made}{world.take_events()}"
@@ -144,18 +145,18 @@ async def test_without_authors_no_user_is_named() -> None:
 
 async def test_what_is_as_it_should_be_is_not_written_again() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
-    world.apply(workload(flags(banner="on"), generation=4))
+    world.apply(carrying(flags(banner="on"), generation=4))
     assert await world.settle() == []
     assert await world.settle(RETRY_SECONDS) == []
 
 
 async def test_changed_annotation_changes_the_object() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
-    world.apply(workload(flags(banner="off"), generation=4))
+    world.apply(carrying(flags(banner="off"), generation=4))
     assert await world.settle() == [f"apply {CHECKOUT}"]
     assert world.defaults == {"banner": "off"}
     assert world.cluster.the(KIND, "checkout").annotations["flagstaff.dev/workload-generation"] == "4"
@@ -163,7 +164,7 @@ async def test_changed_annotation_changes_the_object() -> None:
 
 async def test_change_by_hand_is_corrected() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.cluster.edit(KIND, "checkout", flagSpec=json.loads(flags(banner="off")))
     assert await world.settle() == [f"apply {CHECKOUT}"]
@@ -174,28 +175,28 @@ async def test_change_by_hand_is_corrected() -> None:
 
 async def test_removed_annotation_removes_the_object() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.take_events()
-    world.apply(workload(None))
+    world.apply(WITHOUT)
     assert await world.settle() == [f"delete {CHECKOUT}"]
     assert [reason for reason, _ in world.take_events()] == ["FlagsRemoved"]
 
 
 async def test_annotation_that_is_removed_while_no_controller_runs_removes_the_object() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     made = world.cluster.the(KIND, "checkout")
     later = World()
     later.cluster.objects.learn(made)
-    later.bodies[ObjectKey("Deployment", NAMESPACE, "checkout")] = workload(None)
+    later.bodies[ObjectKey("Deployment", NAMESPACE, "checkout")] = WITHOUT
     assert await later.settle() == [f"delete {CHECKOUT}"]
 
 
 async def test_object_of_a_deleted_workload_is_left_to_kubernetes() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.delete()
     assert await world.settle() == []
@@ -203,24 +204,24 @@ async def test_object_of_a_deleted_workload_is_left_to_kubernetes() -> None:
 
 async def test_object_of_an_earlier_workload_of_the_name_is_taken_over() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.delete()
-    world.apply(workload(flags(banner="on"), uid="w-2"))
+    world.apply(carrying(flags(banner="on"), uid="w-2"))
     assert await world.settle() == [f"apply {CHECKOUT}"]
     assert [owner["uid"] for owner in world.cluster.the(KIND, "checkout").owners] == ["w-2"]
 
 
 async def test_workload_that_is_being_deleted_is_given_nothing() -> None:
     world = World()
-    world.apply(workload(flags(banner="on"), deletionTimestamp="2026-01-01T00:00:00Z"))
+    world.apply(carrying(flags(banner="on"), deletionTimestamp="2026-01-01T00:00:00Z"))
     assert await world.settle() == []
 
 
 async def test_name_of_another_object_is_reported_once_and_taken_when_it_is_free() -> None:
     world = World()
     world.cluster.put({"kind": KIND, "metadata": {"name": "checkout"}, "spec": {"flagSpec": {"flags": {}}}})
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     assert await world.settle() == []
     ((reason, message),) = world.take_events()
     assert reason == "FlagsNotWritten"
@@ -232,10 +233,10 @@ async def test_name_of_another_object_is_reported_once_and_taken_when_it_is_free
 
 async def test_second_workload_of_a_name_is_reported_and_changes_nothing() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.take_events()
-    world.apply(workload(flags(banner="off"), "StatefulSet", uid="w-2"))
+    world.apply(carrying(flags(banner="off"), "StatefulSet", uid="w-2"))
     assert await world.settle() == []
     assert world.defaults == {"banner": "on"}
     ((_, message),) = world.take_events()
@@ -244,10 +245,10 @@ async def test_second_workload_of_a_name_is_reported_and_changes_nothing() -> No
 
 async def test_bad_flags_that_got_past_admission_leave_the_last_good_ones() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.take_events()
-    world.apply(workload('{"flags": {"banner": {}}}'))
+    world.apply(carrying('{"flags": {"banner": {}}}'))
     assert await world.settle() == []
     assert world.defaults == {"banner": "on"}
     ((reason, message),) = world.take_events()
@@ -257,7 +258,7 @@ async def test_bad_flags_that_got_past_admission_leave_the_last_good_ones() -> N
 
 async def test_workload_that_is_marked_by_hand_without_flags_is_reported() -> None:
     world = World()
-    body = workload(flags(banner="on"))
+    body = carrying(flags(banner="on"))
     del body["metadata"]["annotations"]
     world.apply(body)
     assert await world.settle() == []
@@ -267,18 +268,18 @@ async def test_workload_that_is_marked_by_hand_without_flags_is_reported() -> No
 async def test_marked_job_of_a_cron_job_whose_record_nobody_reviewed_is_written_nothing() -> None:
     world = World()
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
-    world.apply(workload(flags(banner="on"), "Job", ownerReferences=[owner]))
+    world.apply(carrying(flags(banner="on"), "Job", ownerReferences=[owner]))
     assert await world.settle() == []
     assert world.take_events() == [("FlagsNotWritten", "its CronJob carries the flags; remove the label")]
 
 
 async def test_refused_deletion_is_reported_on_the_workload_and_tried_again() -> None:
     world = World()
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.take_events()
     world.cluster.failing[f"delete {CHECKOUT}"] = Failed("AccessDenied", "evaluators serve it")
-    world.apply(workload(None))
+    world.apply(WITHOUT)
     assert await world.settle() == []
     assert world.take_events() == [("FlagsNotRemoved", "evaluators serve it")]
     world.cluster.failing.clear()
@@ -288,7 +289,7 @@ async def test_refused_deletion_is_reported_on_the_workload_and_tried_again() ->
 async def test_conflict_is_tried_again_and_not_reported() -> None:
     world = World()
     world.cluster.failing[f"apply {CHECKOUT}"] = Passing("ChangedMeanwhile", "changed")
-    world.apply(workload(flags(banner="on")))
+    world.apply(carrying(flags(banner="on")))
     assert (await world.settle(), world.take_events()) == ([], [])
     world.cluster.failing.clear()
     assert await world.settle(RETRY_SECONDS) == [f"apply {CHECKOUT}"]
@@ -297,10 +298,10 @@ async def test_conflict_is_tried_again_and_not_reported() -> None:
 def test_only_changes_of_the_flags_wake() -> None:
     woken: list[ObjectKey] = []
     workloads = MarkedWorkloads(["shop", "pay"], woken.append)
-    workloads.informer.learn("Deployment", workload(flags(banner="on"), resourceVersion="1"))
-    workloads.informer.learn("Deployment", workload(flags(banner="on"), resourceVersion="2", generation=9))
+    workloads.informer.learn("Deployment", carrying(flags(banner="on"), resourceVersion="1"))
+    workloads.informer.learn("Deployment", carrying(flags(banner="on"), resourceVersion="2", generation=9))
     assert len(woken) == 1
-    workloads.informer.learn("Deployment", workload(flags(banner="off")))
+    workloads.informer.learn("Deployment", carrying(flags(banner="off")))
     workloads.informer.forget(ObjectKey("Deployment", NAMESPACE, "checkout"))
     workloads.informer.forget(ObjectKey("Deployment", NAMESPACE, "checkout"))
     assert len(woken) == 3

@@ -9,15 +9,9 @@ import pytest
 from controller.pods.installation import PodRefused
 from controller.pods.pod_injection import inject_manifest
 from tests.worlds import pods
+from tests.worlds.objects import workload
 
 TEMPLATE = {key: value for key, value in pods.pod().items() if key in {"metadata", "spec"}}
-
-
-def workload(kind: str, template: Any = TEMPLATE, **meta: str) -> dict[str, Any]:
-    spec = {"template": template}
-    if kind == "CronJob":
-        spec = {"jobTemplate": {"spec": spec}}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w", **meta}, "spec": spec}
 
 
 def run(manifest: Any) -> Any:
@@ -26,9 +20,9 @@ def run(manifest: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
 def test_a_template_is_injected_as_its_pods_would_be(kind: str) -> None:
-    given = workload(kind)
-    assert run(given) == workload(kind, pods.inject_pod(TEMPLATE))
-    assert given == workload(kind)
+    given = workload(kind, template=TEMPLATE)
+    assert run(given) == workload(kind, template=pods.inject_pod(TEMPLATE))
+    assert given == workload(kind, template=TEMPLATE)
 
 
 def test_a_pod_and_a_list_of_manifests_are_too() -> None:
@@ -37,7 +31,7 @@ def test_a_pod_and_a_list_of_manifests_are_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [None, "text", {"kind": "Service", "spec": {}}, workload("Job", {"spec": {}})]
+    "given", [None, "text", {"kind": "Service", "spec": {}}, workload("Job", template={"spec": {}})]
 )
 def test_what_asks_for_nothing_is_as_it_was(given: Any) -> None:
     assert run(given) == given
@@ -46,10 +40,10 @@ def test_what_asks_for_nothing_is_as_it_was(given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (workload("Deployment", "none", namespace="team"), "Deployment team/w: spec.template: is no object"),
+        (workload(template="x", namespace="team"), "Deployment team/checkout: spec.template: is no object"),
         (
-            workload("Job", pods.pod({"flagstaff.dev/x": ""})),
-            "Job shop/w: annotation flagstaff.dev/x: unknown",
+            workload("Job", template=pods.pod({"flagstaff.dev/x": ""})),
+            "Job shop/checkout: annotation flagstaff.dev/x: unknown",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from controller.pods.carried_flags import (
     write_remark,
 )
 from controller.pods.installation import PodRefused
+from tests.worlds.objects import workload
 from tests.worlds.pods import apply_patch
 
 if TYPE_CHECKING:
@@ -31,21 +32,11 @@ TEXT = '{"flags": {}}'
 CARRIES = {installation.FLAGS: TEXT}
 
 
-def workload(
-    kind: str = "Deployment",
-    above: Mapping[str, str] | None = CARRIES,
-    below: Mapping[str, str] | None = None,
-    **metadata: Any,
+def carrying(
+    kind: str = "Deployment", above: Mapping[str, str] = CARRIES, below: Any = None, **metadata: Any
 ) -> dict[str, Any]:
-    """`above` and `below`: the annotations of the workload and of its pods' template."""
-    template: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
-    if below is not None:
-        template["metadata"] = {"annotations": dict(below)}
-    spec: dict[str, Any] = {"template": template}
-    if kind == "CronJob":
-        spec = {"jobTemplate": {"spec": spec}}
-    annotations = {} if above is None else {"annotations": dict(above)}
-    return {"kind": kind, "metadata": {"name": "checkout", **annotations, **metadata}, "spec": spec}
+    """A workload with flags."""
+    return workload(kind, above, below, **metadata)
 
 
 def mark_workload(
@@ -73,7 +64,7 @@ def template_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_template_asks_and_workload_is_labelled(kind: str) -> None:
-    after = mark_workload(workload(kind)).after
+    after = mark_workload(carrying(kind)).after
     assert template_of(after) == {installation.ENABLED: "true", installation.DIRECT_SET: "checkout"}
     assert after["metadata"]["labels"] == {installation.DIRECT_SET: "true"}
     assert record_in(after) == {"by": "alice", "at": ALICE.at, "added": [installation.ENABLED]}
@@ -82,36 +73,36 @@ def test_template_asks_and_workload_is_labelled(kind: str) -> None:
 
 
 def test_marked_workload_stays_as_it_is() -> None:
-    after = mark_workload(workload()).after
+    after = mark_workload(carrying()).after
     assert mark_workload(after, after, BOB).patch == []
 
 
 def test_whoever_applies_the_same_flags_again_is_not_recorded() -> None:
-    before = mark_workload(workload()).after
-    after = mark_workload(workload(labels={"team": "shop"}), before, BOB).after
+    before = mark_workload(carrying()).after
+    after = mark_workload(carrying(labels={"team": "shop"}), before, BOB).after
     assert record_in(after) == record_in(before)
     assert template_of(after) == template_of(before)
 
 
 def test_whoever_changes_the_flags_is_recorded() -> None:
-    before = mark_workload(workload()).after
-    after = mark_workload(workload(above={installation.FLAGS: '{"flags":{} }'}), before, BOB).after
+    before = mark_workload(carrying()).after
+    after = mark_workload(carrying(above={installation.FLAGS: '{"flags":{} }'}), before, BOB).after
     assert (record_in(after)["by"], record_in(after)["at"]) == ("bob", BOB.at)
 
 
 def test_record_that_a_user_writes_is_replaced() -> None:
     forged = {**CARRIES, installation.APPLIED: '{"by":"root","at":"","added":[]}'}
-    assert record_in(mark_workload(workload(above=forged), by=BOB).after)["by"] == "bob"
+    assert record_in(mark_workload(carrying(above=forged), by=BOB).after)["by"] == "bob"
 
 
 def test_user_name_is_recorded_in_one_line() -> None:
-    record = record_in(mark_workload(workload(), by=WorkloadAuthor("a\nb" + "c" * 500, "")).after)
+    record = record_in(mark_workload(carrying(), by=WorkloadAuthor("a\nb" + "c" * 500, "")).after)
     assert record["by"].isprintable()
     assert len(record["by"]) == 253
 
 
 def test_flags_of_the_template_are_found() -> None:
-    given = workload(above=None, below=CARRIES)
+    given = workload(below=CARRIES)
     carried = carried_flags(given)
     assert carried is not None
     assert carried.where == "annotation openfeature.dev/flags of the pods' template"
@@ -120,11 +111,11 @@ def test_flags_of_the_template_are_found() -> None:
 
 def test_flags_in_both_places_are_refused() -> None:
     with pytest.raises(PodRefused, match="is on the Deployment and on its pods' template; keep it on"):
-        carried_flags(workload(below=CARRIES))
+        carried_flags(carrying(below=CARRIES))
 
 
 def test_workload_without_a_name_is_refused() -> None:
-    given = workload("Job", name=None, generateName="migrate-")
+    given = carrying("Job", name=None, generateName="migrate-")
     with pytest.raises(PodRefused, match=r"write metadata\.name"):
         carried_flags(given)
 
@@ -132,7 +123,7 @@ def test_workload_without_a_name_is_refused() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        workload(above=None),
+        workload(),
         {"kind": "Deployment", "metadata": {"annotations": []}, "spec": {"template": 3}},
         {"kind": "CronJob", "metadata": {}, "spec": {"jobTemplate": None}},
     ],
@@ -142,21 +133,21 @@ def test_workload_without_flags_carries_none(given: dict[str, Any]) -> None:
 
 
 def test_enabled_that_is_false_stays_and_is_warned_of() -> None:
-    changes = mark_workload(workload(below={installation.ENABLED: "false"}))
+    changes = mark_workload(carrying(below={installation.ENABLED: "false"}))
     assert template_of(changes.after)[installation.ENABLED] == "false"
     assert "so the pods get no evaluator; remove it" in changes.warnings[0]
 
 
 def test_template_of_a_job_that_is_stored_stays_and_is_warned_of() -> None:
-    before = workload("Job", above={})
-    changes = mark_workload(workload("Job"), before)
+    before = workload("Job", {})
+    changes = mark_workload(carrying("Job"), before)
     assert template_of(changes.after) == {}
     assert "delete the Job and create it again" in changes.warnings[0]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Job"])
 def test_removed_annotation_removes_what_was_added(kind: str) -> None:
-    before = mark_workload(workload(kind)).after
+    before = mark_workload(carrying(kind)).after
     above = {
         name: text for name, text in before["metadata"]["annotations"].items() if name != installation.FLAGS
     }
@@ -167,29 +158,29 @@ def test_removed_annotation_removes_what_was_added(kind: str) -> None:
 
 
 def test_enabled_that_the_user_wrote_stays_when_the_flags_go() -> None:
-    before = mark_workload(workload(below={installation.ENABLED: "true"})).after
-    changes = unmark_workload(workload(above=None, below=template_of(before)), before)
+    before = mark_workload(carrying(below={installation.ENABLED: "true"})).after
+    changes = unmark_workload(workload(below=template_of(before)), before)
     assert template_of(changes.after) == {installation.ENABLED: "true"}
 
 
 @pytest.mark.parametrize("annotation", installation.FOLLOWED)
 def test_template_that_names_other_flags_still_asks_when_the_flags_go(annotation: str) -> None:
-    before = mark_workload(workload()).after
-    given = workload(above=None, below={**template_of(before), annotation: "checkout-production"})
+    before = mark_workload(carrying()).after
+    given = workload(below={**template_of(before), annotation: "checkout-production"})
     changes = unmark_workload(given, before)
     assert template_of(changes.after) == {installation.ENABLED: "true", annotation: "checkout-production"}
 
 
 def test_template_of_a_job_keeps_what_was_added_when_the_flags_go() -> None:
-    before = mark_workload(workload("Job")).after
-    changes = unmark_workload(workload("Job", above=None, below=template_of(before)), before)
+    before = mark_workload(carrying("Job")).after
+    changes = unmark_workload(workload("Job", below=template_of(before)), before)
     assert template_of(changes.after) == template_of(before)
 
 
 def test_run_of_a_cron_job_carries_a_copy() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
-    assert is_run_of_cron_job(workload("Job", ownerReferences=[owner]))
-    assert not is_run_of_cron_job(workload("Job", ownerReferences=[{"kind": "Shop"}, 3]))
+    assert is_run_of_cron_job(carrying("Job", ownerReferences=[owner]))
+    assert not is_run_of_cron_job(carrying("Job", ownerReferences=[{"kind": "Shop"}, 3]))
 
 
 def owned_fields(operation: str, *path: str) -> dict[str, Any]:
@@ -202,15 +193,12 @@ def owned_fields(operation: str, *path: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "by_server"),
     [
-        (workload(managedFields=[owned_fields("Apply")]), True),
-        (workload(managedFields=[owned_fields("Update")]), False),
-        (workload(managedFields=[owned_fields("Apply", "spec", "template")]), False),
-        (
-            workload(above=None, below=CARRIES, managedFields=[owned_fields("Apply", "spec", "template")]),
-            True,
-        ),
-        (workload(managedFields=[3, {"operation": "Apply"}]), False),
-        (workload(), False),
+        (carrying(managedFields=[owned_fields("Apply")]), True),
+        (carrying(managedFields=[owned_fields("Update")]), False),
+        (carrying(managedFields=[owned_fields("Apply", "spec", "template")]), False),
+        (workload(below=CARRIES, managedFields=[owned_fields("Apply", "spec", "template")]), True),
+        (carrying(managedFields=[3, {"operation": "Apply"}]), False),
+        (carrying(), False),
     ],
 )
 def test_server_side_apply_is_known_by_its_fields(given: dict[str, Any], by_server: bool) -> None:

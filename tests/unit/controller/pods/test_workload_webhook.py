@@ -20,19 +20,16 @@ from controller.runtime.cache import Cache
 from evaluator.http.messages import Request, Response, Streamed
 from tests.unit.controller.pods.judges import judges_at_once
 from tests.unit.controller.pods.test_validator import Stream
+from tests.worlds.objects import workload
 from tests.worlds.pods import apply_patch
 
 GOOD = '{"flags": {}}'
 BAD = '{"flags": {"banner": {}}}'
 
 
-def workload(text: str | None = GOOD, kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
-    annotations = {} if text is None else {installation.FLAGS: text}
-    return {
-        "kind": kind,
-        "metadata": {"name": "checkout", "annotations": annotations, **metadata},
-        "spec": {"template": {"metadata": {}, "spec": {}}},
-    }
+def carrying(text: str | None = GOOD, kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
+    """A workload with flags, if a text is given."""
+    return workload(kind, {} if text is None else {installation.FLAGS: text}, **metadata)
 
 
 @dataclass
@@ -79,7 +76,7 @@ def apply_response(given: dict[str, Any], response: dict[str, Any]) -> dict[str,
 
 async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
     world = World()
-    given = workload()
+    given = carrying()
     after = apply_response(given, await world.review(given))
     record = json.loads(after["metadata"]["annotations"][installation.APPLIED])
     assert (record["by"], record["at"]) == ("alice", "2026-01-02T00:00:00Z")
@@ -88,7 +85,7 @@ async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
 
 async def test_marked_workload_is_let_through() -> None:
     world = World()
-    given = workload()
+    given = carrying()
     after = apply_response(given, await world.review(given))
     assert await world.review(after, after) == {"uid": "u", "allowed": True}
     assert world.reviewed[-1] == ("Deployment", "unchanged")
@@ -96,19 +93,19 @@ async def test_marked_workload_is_let_through() -> None:
 
 async def test_bad_flags_are_refused_with_their_place() -> None:
     world = World()
-    response = await world.review(workload(BAD))
+    response = await world.review(carrying(BAD))
     message = response["status"]["message"]
     assert message.startswith("annotation openfeature.dev/flags: line 1: $.flags.banner")
     assert world.reviewed == [("Deployment", "refused")]
 
 
 async def test_bad_flags_that_are_stored_do_not_hold_up_their_workload() -> None:
-    stored = workload(BAD)
-    assert (await World().review(workload(BAD, labels={"team": "shop"}), stored))["allowed"]
+    stored = carrying(BAD)
+    assert (await World().review(carrying(BAD, labels={"team": "shop"}), stored))["allowed"]
 
 
 async def test_warnings_of_the_flags_are_shown() -> None:
-    response = await World().review(workload('{"flags": {}, "flagz": 1}'))
+    response = await World().review(carrying('{"flags": {}, "flagz": 1}'))
     assert response["allowed"]
     assert len(response["warnings"]) == 1
 
@@ -119,7 +116,7 @@ async def test_remark_and_warning_say_what_a_workload_asked_for_in_vain(carried:
     world.objects.learn(
         Resource.of({"kind": "FeatureFlagConfiguration", "metadata": {"name": "base", "namespace": "shop"}})
     )
-    given = workload(carried)
+    given = carrying(carried)
     given["metadata"]["annotations"] |= {ORDER: "base", installation.LOG_LEVEL: "debug"}
     response = await world.review(given)
     miss = (
@@ -134,7 +131,7 @@ async def test_remark_and_warning_say_what_a_workload_asked_for_in_vain(carried:
 
 async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
     world = World()
-    before = apply_response(workload(), await world.review(workload()))
+    before = apply_response(carrying(), await world.review(carrying()))
     after = json.loads(json.dumps(before))
     del after["metadata"]["annotations"][installation.FLAGS]
     response = await world.review(after, before)
@@ -145,7 +142,7 @@ async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
 
 async def test_run_of_a_cron_job_is_let_through() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
-    given = workload(BAD, "Job", ownerReferences=[owner])
+    given = carrying(BAD, "Job", ownerReferences=[owner])
     assert await World().review(given) == {"uid": "u", "allowed": True}
 
 
@@ -155,7 +152,7 @@ async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_
     given = workload(annotations=forged, ownerReferences=[owner])
     after = apply_response(given, await World().review(given))
     assert json.loads(after["metadata"]["annotations"][installation.APPLIED])["by"] == "alice"
-    assert not (await World().review(workload(BAD, ownerReferences=[owner])))["allowed"]
+    assert not (await World().review(carrying(BAD, ownerReferences=[owner])))["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -166,13 +163,13 @@ async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_
     ],
 )
 async def test_flags_that_nobody_would_serve_are_refused(world: World, message: str) -> None:
-    assert message in (await world.review(workload()))["status"]["message"]
+    assert message in (await world.review(carrying()))["status"]["message"]
 
 
 async def test_name_of_another_object_is_refused() -> None:
     world = World()
     world.objects.learn(Resource(ObjectKey("FeatureFlag", "shop", "checkout"), "u", 1, "1"))
-    assert "which a FeatureFlag has already" in (await world.review(workload()))["status"]["message"]
+    assert "which a FeatureFlag has already" in (await world.review(carrying()))["status"]["message"]
 
 
 async def test_replica_that_does_not_know_all_names_answers_503() -> None:
@@ -198,7 +195,7 @@ async def test_what_is_no_review_of_a_workload_is_400(body: bytes) -> None:
 
 async def test_an_order_that_cannot_be_followed_refuses_the_workload_and_a_good_one_marks_it() -> None:
     world = World()
-    ordered = workload(None, annotations={ORDER: "kill"})
+    ordered = workload(annotations={ORDER: "kill"})
     refusal = await world.review(ordered)
     assert "namespace shop has no FlagSet" in refusal["status"]["message"]
     world.objects.learn(Resource(ObjectKey("FlagSet", "shop", "kill"), "u", 1, "1"))

@@ -11,8 +11,9 @@ from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
+from tests.worlds.objects import NAMESPACE
 from tests.worlds.rollouts import ClusterWorld, definition
-from tests.worlds.stages import NAMESPACE, take_turn, written_by
+from tests.worlds.stages import take_turn, written_by
 
 NEWEST: Final = f"r{BOUND.most:03}"
 

@@ -1,0 +1,133 @@
+"""Objects of the kinds and flags of their documents, with defaults: a test says what it is about."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.meta import ObjectKey, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+NAMESPACE: Final = "shop"
+SWITCH: Final = {"on": True, "off": False}
+OPENFEATURE_KINDS: Final = {
+    "FeatureFlag", "FeatureFlagConfiguration", "FeatureFlagSource", "Flagd", "InProcessConfiguration",
+}  # fmt: skip
+
+
+def flag(default: Any = "on", variants: Mapping[str, Any] = SWITCH, **parts: Any) -> dict[str, Any]:
+    """The definition of a flag."""
+    return {"state": "ENABLED", "variants": {**variants}, "defaultVariant": default, **parts}
+
+
+def switches(**defaults: str) -> dict[str, Any]:
+    """A document of boolean flags, by their default variants."""
+    return {"flags": {key: flag(default) for key, default in defaults.items()}}
+
+
+def flags(**defaults: str) -> str:
+    """Its text."""
+    return json.dumps(switches(**defaults))
+
+
+def manifest(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """One of our kinds, or of OpenFeature Operator's."""
+    group = "core.openfeature.dev" if kind in OPENFEATURE_KINDS else "flagstaff.dev"
+    named = {"name": name, **metadata}
+    return {"apiVersion": f"{group}/v1beta1", "kind": kind, "metadata": named, "spec": spec or {}}
+
+
+def flag_source(url: str, *, name: str = "flags", **spec: Any) -> dict[str, Any]:
+    """A FlagSource that follows branch main; `spec` replaces fields."""
+    git = {"url": url, "ref": {"branch": "main"}, **spec.pop("git", {})}
+    return manifest("FlagSource", name, {"interval": "1h", "git": git, **spec})
+
+
+def flag_set(*, name: str = "flags", source: str = "flags", **spec: Any) -> dict[str, Any]:
+    """A FlagSet over all files of the source; `spec` replaces fields. Tests may replace all flags."""
+    reference = {"kind": "FlagSource", "name": source}
+    return manifest("FlagSet", name, {"sourceRef": reference, "pruneGuard": False, **spec})
+
+
+def configuration(name: str = "flags", **spec: Any) -> dict[str, Any]:
+    """A FeatureFlagConfiguration as a user writes it."""
+    return manifest("FeatureFlagConfiguration", name, spec)
+
+
+def secret(name: str, **content: str) -> dict[str, Any]:
+    """A Secret; `__` in a key is a dot."""
+    encoded = {
+        key.replace("__", "."): base64.b64encode(text.encode()).decode() for key, text in content.items()
+    }
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+
+
+def reader(account: str) -> Iterator[dict[str, Any]]:
+    """A service account that may read the flags of its namespace."""
+    rbac, named = "rbac.authorization.k8s.io", {"metadata": {"name": account}}
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", **named}
+    rule = {
+        "apiGroups": ["core.openfeature.dev"],
+        "resources": ["featureflagconfigurations"],
+        "verbs": ["get"],
+    }
+    yield {"apiVersion": f"{rbac}/v1", "kind": "Role", **named, "rules": [rule]}
+    role = {"apiGroup": rbac, "kind": "Role", "name": account}
+    subjects = [{"kind": "ServiceAccount", "name": account}]
+    yield {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", **named, "roleRef": role, "subjects": subjects}
+
+
+def condition(found: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A condition of an object, or nothing."""
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def current(found: dict[str, Any]) -> bool:
+    """Whether the status is of the present spec."""
+    seen = found.get("status", {}).get("observedGeneration")
+    return bool(seen == found["metadata"]["generation"])
+
+
+def thing(kind: str, name: str, spec: Any = None, *, namespace: str = NAMESPACE, **more: Any) -> Resource:
+    """An object of any kind in its first version."""
+    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
+    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
+
+
+def workload(
+    kind: str = "Deployment",
+    annotations: Mapping[str, Any] | None = None,
+    below: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = "checkout",
+    pod_labels: Mapping[str, str] | None = None,
+    template: Any = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    """A workload that the API server takes; `below`: the annotations of its pods, unless the whole template
+    is given.
+    """
+    labels = {"app": name}
+    pods: dict[str, Any] = {
+        "metadata": {"labels": {**labels, **(pod_labels or {})}},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+    }
+    if below is not None:
+        pods["metadata"]["annotations"] = dict(below)
+    spec: dict[str, Any] = {"template": pods if template is None else template}
+    if kind in {"Job", "CronJob"}:
+        pods["spec"]["restartPolicy"] = "Never"
+    else:
+        spec["selector"] = {"matchLabels": labels}
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    if kind == "CronJob":
+        spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}}
+    version = "batch/v1" if kind in {"Job", "CronJob"} else "apps/v1"
+    own = {} if annotations is None else {"annotations": dict(annotations)}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **own, **metadata}, "spec": spec}
