@@ -48,6 +48,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "eval": "evaluate one flag of a folder or repository, and say why",
         "manifest": "print the manifest of OpenFeature's CLI, which generates code of flags",
         "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
+        "refs": "find where code refers to flags, and flags that no code or no definition has",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
         "push": "push a folder of definitions to a container registry",
     },

@@ -22,9 +22,14 @@ _LONGEST_LINE: Final = 64 * 1024
 _LONGEST: Final = 86_400.0
 
 
-def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, reference: str) -> None:
-    """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts."""
-    parser.add_argument("source", metavar="SOURCE", help=source)
+def add_build_arguments(
+    parser: argparse.ArgumentParser, *, source: str, reference: str, name: str = "source"
+) -> None:
+    """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts.
+    `name` may be that of an option, whose default is the current folder.
+    """
+    default = "." if name.startswith("-") else None
+    parser.add_argument(name, metavar="SOURCE", default=default, help=source)
     parser.add_argument("--ref", metavar="REF", help=reference)
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",

@@ -39,7 +39,7 @@ ELSEWHERE: Final = {
 READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
     "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init", "inject",
-    "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page", "proxy",
+    "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page", "proxy", "refs",
     "rollout plan", "rollout status", "schema", "stats", "trace", "tree", "up", "version", "wait",
 }  # fmt: skip
 NAMES: Final = {
