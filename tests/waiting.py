@@ -26,3 +26,10 @@ async def run_beside(work: Awaitable[object]) -> AsyncIterator[asyncio.Future[ob
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def run_until(work: Awaitable[object], true: Callable[[], object]) -> None:
+    """Run `work` until `true` returns something true."""
+    async with run_beside(work):
+        await asyncio.sleep(0)
+        await until(true)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from controller.pods.installation import FlagSetFound, Options, PodRefused
+from controller.pods.judging import MOST_WAITING, Judges
 from controller.pods.pod_injection import inject
+from controller.runtime.helpers import Helpers
+from controller.runtime.limits import Places
+from evaluator.http.messages import Request, Response, Streamed
+from tests.worlds.evaluator import body_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from controller.pods.changes import ObjectPatch
     from controller.pods.installation import Known
+    from controller.runtime.helper import TaskLimits
+    from evaluator.http.routes import Routes
 
+T = TypeVar("T")
 OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")
 
 
@@ -31,6 +40,12 @@ def pod(annotations: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, 
         "metadata": {"name": "checkout", "annotations": kept},
         "spec": {"containers": containers, **spec},
     }
+
+
+def marked_pod(name: str, annotations: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    """One as a watch reports it."""
+    named = {"namespace": "shop", "name": name, "uid": f"uid-{name}", **meta}
+    return {"metadata": {**named, "annotations": annotations}}
 
 
 class Objects:
@@ -115,3 +130,36 @@ def apply_patch(document: Mapping[str, Any], patch: Sequence[Mapping[str, Any]])
         else:
             holder[last] = json.loads(json.dumps(operation["value"]))
     return after
+
+
+class NoProcesses(Helpers):
+    """Calls each function here."""
+
+    async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
+        del limits
+        return function(*arguments)
+
+
+def judges_at_once() -> Judges:
+    """Judges that judge in this process."""
+    return Judges(NoProcesses(), Places(2, most_waiting=MOST_WAITING))
+
+
+def ask_webhook(routes: Routes, path: str, content: Any) -> Response | Streamed:
+    """What a webhook answers to a body, or to what is written as JSON."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    answer = routes.http["POST", path](Request("POST", path, "", (), body, "127.0.0.1:1"))
+    assert isinstance(answer, Response | Streamed)
+    return answer
+
+
+async def read_review(answer: Response | Streamed) -> tuple[int, dict[str, Any]]:
+    """(status, the response to the review); without a response where the status is not 200."""
+    body = answer.body if isinstance(answer, Response) else await body_of(answer)
+    return answer.status, json.loads(body).get("response", {}) if answer.status == 200 else {}
+
+
+def apply_response(given: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
+    """The object as the API server stores it after a review."""
+    assert response["allowed"]
+    return apply_patch(given, json.loads(base64.b64decode(response["patch"])) if "patch" in response else [])

@@ -34,6 +34,15 @@ class Sink:
     def accept(self, event: Event) -> None:
         self.events.append(event)
 
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.events]
+
+    def take(self) -> list[tuple[str, str]]:
+        """(reason, message) of each since this was asked last."""
+        events, self.events = self.events, []
+        return [(event.reason, event.message) for event in events]
+
 
 class RecordingCluster(MemoryCluster):
     """Keeps objects as the API server would: what changes one is a new version, what changes its spec a new

@@ -1,30 +1,10 @@
-"""Judges that judge at once, in this process, and what keeps those of processes busy."""
+"""What keeps the processes of judges busy. They import this module: it loads little."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from controller.pods.judging import MOST_WAITING, Judges
-from controller.runtime.helpers import Helpers
-from controller.runtime.limits import Places
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from controller.runtime.helper import TaskLimits
-
-T = TypeVar("T")
-
-
-class NoProcesses(Helpers):
-    """Calls each function here."""
-
-    async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
-        del limits
-        return function(*arguments)
 
 
 def spin(folder: str) -> None:
@@ -40,7 +20,3 @@ def spin_for_hostile_ones(content: bytes) -> tuple[str, tuple[str, ...]]:
     if body["spec"].get("folder"):
         spin(body["spec"]["folder"])
     return "", ()
-
-
-def judges_at_once() -> Judges:
-    return Judges(NoProcesses(), Places(2, most_waiting=MOST_WAITING))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -21,32 +20,31 @@ from controller.pods.marked_pods import FilePods
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed
 from controller.runtime.watches import indexes_of
-from tests.waiting import until
-from tests.worlds.objects import flags
+from tests.waiting import run_beside, run_until, until
+from tests.worlds.objects import switches, thing
+from tests.worlds.pods import marked_pod
+from tests.worlds.stages import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from controller.runtime.event import Event
 
 FILE = FlagFile("shop", "checkout")
 REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app-1", "uid": "rs-1"}
 
 
-def pod(
-    name: str, *owners: dict[str, Any], files: str = "checkout", namespace: str = "shop"
-) -> dict[str, Any]:
-    meta = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "ownerReferences": [*owners]}
-    return {"metadata": {**meta, "annotations": {"flagstaff.dev/flag-files": files}}}
+def pod(name: str, *owners: dict[str, Any], files: str = "checkout", **meta: Any) -> dict[str, Any]:
+    return marked_pod(name, {"flagstaff.dev/flag-files": files}, ownerReferences=[*owners], **meta)
 
 
-def document(**defaults: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(flags(**defaults))
-    return found
+DISABLING = thing("FlagOverride", "off", {
+    "flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
+    "expiresAt": "2026-01-02T00:00:30Z",
+})  # fmt: skip
 
 
 @dataclass
-class World:
+class FileCluster:
     """A cluster that keeps one ConfigMap, and its pods and Events."""
 
     config_maps: dict[FlagFile, dict[str, Any]] = field(default_factory=dict)
@@ -61,8 +59,7 @@ class World:
     delay: float = 0.0
     blocked: Callable[[str, str], bool] = lambda _verb, _namespace: False
     """Which requests are never answered."""
-    events: list[Event] = field(default_factory=list)
-
+    sink: Sink = field(default_factory=Sink)
     waiting: int = 0
     """Those that were made meanwhile."""
 
@@ -76,39 +73,23 @@ class World:
             self, self.pods, clock, queue_of_files(clock, lambda: 0.0), delay=self.delay, sleep=self.sleep
         )
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
-        self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
+        self.files = FlagFiles(
+            self.objects, self, [self.sink], now, self.queue, BY_SHARD, self.pods, self.touches
+        )
         self.objects.react(self.files.on_change)
-
-    def accept(self, event: Event) -> None:
-        self.events.append(event)
-
-    @property
-    def reasons(self) -> list[str]:
-        return [each.reason for each in self.events]
 
     def flags(
         self, generation: int = 1, name: str = "checkout", namespace: str = "shop", **spec: Any
     ) -> None:
-        key = ObjectKey("FeatureFlagConfiguration", namespace, name)
-        self.objects.learn(Resource(key, "ffc-uid", generation, str(generation), spec))
+        given = {"generation": generation, "resource_version": str(generation)}
+        self.objects.learn(thing("FeatureFlagConfiguration", name, spec, namespace=namespace, **given))
 
     def due(self) -> bool:
         return len(self.queue) > 0
 
     async def look(self) -> None:
         """Work on all that is due."""
-        async with self.run():
-            await until(lambda: not (self.queue.busy or self.touches.queue.busy))
-
-    @contextlib.asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
-        """Its workers, for as long as the block lasts."""
-        task = asyncio.create_task(self.files.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+        await run_until(self.files.run(), lambda: not (self.queue.busy or self.touches.queue.busy))
 
     @property
     def defaults(self) -> dict[str, str]:
@@ -166,28 +147,30 @@ class World:
 
 
 async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     assert not world.due()
     world.pods.informer.learn("Pod", pod("a", {**REPLICAS, "controller": True}))
     world.pods.informer.learn("Pod", pod("b", {**REPLICAS, "controller": True}))
     await world.look()
     assert (world.defaults, world.owners, sorted(world.touched)) == ({"banner": "on"}, ["rs-1"], ["a", "b"])
     assert world.config_maps[FILE]["metadata"]["annotations"] == {"openfeature.dev/featureflag": "checkout"}
-    world.flags(2, flagSpec=document(banner="off"))
+    world.flags(2, flagSpec=switches(banner="off"))
     await world.look()
     assert (world.defaults, sorted(world.touched)) == ({"banner": "off"}, ["a", "a", "b", "b"])
-    assert (world.writes, world.reasons) == (2, ["FlagFileWritten"] * 2)
+    assert (world.writes, world.sink.reasons) == (2, ["FlagFileWritten"] * 2)
 
 
 async def test_what_changes_no_flag_writes_nothing() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     # Its status, the pod's own change, and the look of every minute.
-    key = ObjectKey("FeatureFlagConfiguration", "shop", "checkout")
-    world.objects.learn(Resource(key, "ffc-uid", 1, "2", {"flagSpec": document(banner="on")}, {"flags": 1}))
+    spec = {"flagSpec": switches(banner="on")}
+    world.objects.learn(
+        thing("FeatureFlagConfiguration", "checkout", spec, status={"flags": 1}, resource_version="2")
+    )
     world.pods.informer.learn("Pod", pod("a"))
     assert not world.due()
     world.time += flag_files.CHECK_SECONDS
@@ -197,8 +180,8 @@ async def test_what_changes_no_flag_writes_nothing() -> None:
 
 
 async def test_what_was_deleted_is_made_again() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.config_maps.clear()
@@ -209,23 +192,23 @@ async def test_what_was_deleted_is_made_again() -> None:
 
 
 async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on", cart="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on", cart="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
-    bad = document(banner="off", cart="off")
+    bad = switches(banner="off", cart="off")
     bad["flags"]["cart"] = "on"
     world.flags(2, flagSpec=bad)
     await world.look()
     assert world.defaults == {"banner": "off", "cart": "on"}
     world.flags(3, flagSpec="none at all")
     await world.look()
-    assert (world.defaults, world.reasons[-1]) == ({"banner": "off", "cart": "on"}, "FlagFileFailed")
+    assert (world.defaults, world.sink.reasons[-1]) == ({"banner": "off", "cart": "on"}, "FlagFileFailed")
 
 
 async def test_the_flags_stay_where_the_flag_set_goes() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
@@ -235,8 +218,8 @@ async def test_the_flags_stay_where_the_flag_set_goes() -> None:
 
 @pytest.mark.parametrize("flag_set", ["bad", "too large", "shards that lack", "deleted"])
 async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag_set: str) -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a", REPLICAS))
     await world.look()
     match flag_set:
@@ -259,23 +242,23 @@ async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag
     world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
     world.time += flag_files.CHECK_SECONDS
     await world.look()
-    assert (world.owners, world.writes, world.reasons.count("FlagFileWritten")) == (["rs-2"], 2, 1)
+    assert (world.owners, world.writes, world.sink.reasons.count("FlagFileWritten")) == (["rs-2"], 2, 1)
 
 
 async def test_without_a_flag_set_no_file_is_kept_and_other_pods_are_not_annotated() -> None:
-    world = World()
+    world = FileCluster()
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
     world.pods.informer.learn("Pod", pod("b"))
     await world.look()
     world.time += flag_files.CHECK_SECONDS
-    assert (world.writes, world.reasons, world.due()) == (0, [], False)
+    assert (world.writes, world.sink.reasons, world.due()) == (0, [], False)
 
 
 async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a", REPLICAS))
     await world.look()
     world.pods.informer.learn("Pod", pod("b"))
@@ -290,12 +273,12 @@ async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
 
 
 async def test_a_file_without_readers_is_left_to_its_owners() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
-    world.flags(2, flagSpec=document(banner="off"))
+    world.flags(2, flagSpec=switches(banner="off"))
     world.time += flag_files.CHECK_SECONDS
     await world.look()
     world.time += flag_files.CHECK_SECONDS
@@ -303,13 +286,13 @@ async def test_a_file_without_readers_is_left_to_its_owners() -> None:
 
 
 async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on_as_ours() -> None:
-    world = World()
+    world = FileCluster()
     world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
-    world.flags(flagSpec=document(banner="on"))
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
-    assert (world.writes, world.reasons) == (0, ["FlagFileFailed"])
-    assert "not of Flagstaff; rename it" in world.events[0].message
+    assert (world.writes, world.sink.reasons) == (0, ["FlagFileFailed"])
+    assert "not of Flagstaff; rename it" in world.sink.events[0].message
     world.config_maps[FILE]["metadata"]["annotations"] = {"openfeature.dev/featureflag": "checkout"}
     world.time += flag_files.CHECK_SECONDS
     await world.look()
@@ -317,84 +300,84 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
 
 
 async def test_the_same_failure_is_reported_once() -> None:
-    world = World(failing=Failed("AccessDenied", "no; kubectl create rolebinding …"))
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster(failing=Failed("AccessDenied", "no; kubectl create rolebinding …"))
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     for _ in range(3):
         await world.look()
         world.time += flag_files.CHECK_SECONDS
-    assert world.reasons == ["FlagFileFailed"]
+    assert world.sink.reasons == ["FlagFileFailed"]
     world.failing = None
     await world.look()
     assert world.defaults == {"banner": "on"}
 
 
 async def test_a_content_larger_than_a_config_map_is_reported() -> None:
-    world = World()
-    world.flags(flagSpec=document(**{"x" * flag_files.MOST_BYTES: "on"}))
+    world = FileCluster()
+    world.flags(flagSpec=switches(**{"x" * flag_files.MOST_BYTES: "on"}))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
-    assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message
+    assert "are more than a ConfigMap holds; use the provider kubernetes" in world.sink.events[0].message
 
 
 @pytest.mark.parametrize("verb", ["apply", "touch"])
 async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> None:
-    world = World(blocked=lambda asked, namespace: (asked, namespace) == (verb, "large"))
+    world = FileCluster(blocked=lambda asked, namespace: (asked, namespace) == (verb, "large"))
     for number in range(48):
-        world.flags(name=f"f{number}", namespace="large", flagSpec=document(banner="on"))
+        world.flags(name=f"f{number}", namespace="large", flagSpec=switches(banner="on"))
         world.pods.informer.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
-    async with world.run():
+    async with run_beside(world.files.run()):
         # As many as one namespace has alone.
         await until(lambda: world.waiting == 4)
-        world.flags(flagSpec=document(banner="on"))
+        world.flags(flagSpec=switches(banner="on"))
         world.pods.informer.learn("Pod", pod("a"))
         await until(lambda: world.touched == ["a"])
 
 
 async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last_change() -> None:
-    world = World(blocked=lambda verb, _namespace: verb == "touch")
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster(blocked=lambda verb, _namespace: verb == "touch")
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
-    async with world.run():
+    async with run_beside(world.files.run()):
         await until(lambda: world.writes == 1)
-        world.flags(2, flagSpec=document(banner="off"))
+        world.flags(2, flagSpec=switches(banner="off"))
         await until(lambda: world.writes == 2)
     assert world.defaults == {"banner": "off"}
 
 
 async def test_kubelets_have_time_to_see_each_change_before_the_pods_are_annotated() -> None:
-    world = World(delay=1.0)
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster(delay=1.0)
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     touched = []
     for moment in (0.0, 0.75, 1.0, 1.5, 1.75):
         world.time = moment
         if moment == 0.75:
-            world.flags(2, flagSpec=document(banner="off"))
+            world.flags(2, flagSpec=switches(banner="off"))
         await world.look()
         touched.append(len(world.touched))
     assert touched == [0, 0, 1, 1, 2]
 
 
 async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_take() -> None:
-    world = World()
+    world = FileCluster()
     for name in ("f1", "f2"):
-        world.flags(name=name, flagSpec=document(banner="on"))
+        world.flags(name=name, flagSpec=switches(banner="on"))
         for number in range(50):
             world.pods.informer.learn("Pod", pod(f"{name}-{number}", files=name))
-    async with world.run():
+    async with run_beside(world.files.run()):
         await until(lambda: len(world.touched) == 100)
     assert world.slept == pytest.approx(2.0)
 
 
 async def test_pods_that_may_not_be_annotated_are_reported() -> None:
-    world = World(untouchable=Failed("AccessDenied", "no; kubectl create rolebinding …"))
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster(untouchable=Failed("AccessDenied", "no; kubectl create rolebinding …"))
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     world.pods.informer.learn("Pod", pod("b"))
-    async with world.run():
-        await until(lambda: "FlagFileFailed" in world.reasons)
-    assert world.reasons == ["FlagFileWritten", "FlagFileFailed"]
+    async with run_beside(world.files.run()):
+        await until(lambda: "FlagFileFailed" in world.sink.reasons)
+    assert world.sink.reasons == ["FlagFileWritten", "FlagFileFailed"]
 
 
 def test_a_pod_names_few_files() -> None:
@@ -410,30 +393,25 @@ def test_a_pod_names_few_files() -> None:
 
 
 async def test_a_file_has_the_override_and_a_bad_change_beneath_it_holds_the_definition() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
-    key = ObjectKey("FlagOverride", "shop", "off")
-    spec = {"flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
-            "expiresAt": "2026-01-02T00:00:30Z"}  # fmt: skip
-    world.objects.learn(Resource(key, "o", 1, "1", spec))
+    world.objects.learn(DISABLING)
     await world.look()
     assert world.states == {"banner": "DISABLED"}
-    world.flags(2, flagSpec=document(banner="of"))
+    world.flags(2, flagSpec=switches(banner="of"))
     await world.look()
     assert (world.states, world.defaults) == ({"banner": "DISABLED"}, {"banner": "on"})
-    world.objects.forget(key)
+    world.objects.forget(DISABLING.key)
     await world.look()
     assert (world.states, world.defaults) == ({"banner": "ENABLED"}, {"banner": "on"})
 
 
 async def test_a_file_is_looked_at_again_when_its_override_ends() -> None:
-    world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world = FileCluster()
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
-    spec = {"flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
-            "expiresAt": "2026-01-02T00:00:30Z"}  # fmt: skip
-    world.objects.learn(Resource(ObjectKey("FlagOverride", "shop", "off"), "o", 1, "1", spec))
+    world.objects.learn(DISABLING)
     await world.look()
     world.time += 29.0
     assert not world.due()
@@ -442,24 +420,21 @@ async def test_a_file_is_looked_at_again_when_its_override_ends() -> None:
 
 
 async def test_a_file_has_the_progress_of_a_rollout_and_a_bad_change_beneath_it_stays_promoted() -> None:
-    world = World()
-    shard = {"digest": "d", "flagSpec": document(banner="off")}
-    world.objects.learn(Resource(ObjectKey("FlagShard", "shop", "p"), "s", 1, "1", shard))
-    rollout = Resource(
-        ObjectKey("FlagRollout", "shop", "r"), "r", 1, "1",
-        {"flagSetRef": {"name": "checkout"}, "flags": ["banner"]},
-        {"promoted": {"digest": "d", "shard": "p"}},
-    )  # fmt: skip
+    world = FileCluster()
+    shard = {"digest": "d", "flagSpec": switches(banner="off")}
+    world.objects.learn(thing("FlagShard", "p", shard))
+    spec = {"flagSetRef": {"name": "checkout"}, "flags": ["banner"]}
+    rollout = thing("FlagRollout", "r", spec, status={"promoted": {"digest": "d", "shard": "p"}})
     world.objects.learn(rollout)
-    world.flags(flagSpec=document(banner="on"))
+    world.flags(flagSpec=switches(banner="on"))
     world.pods.informer.learn("Pod", pod("a"))
     await world.look()
     assert world.defaults == {"banner": "off"}
     assert not world.due()
-    world.flags(2, flagSpec=document(banner="of"))
+    world.flags(2, flagSpec=switches(banner="of"))
     await world.look()
     assert world.defaults == {"banner": "off"}
-    world.flags(3, flagSpec=document(banner="on"))
+    world.flags(3, flagSpec=switches(banner="on"))
     checked = {**rollout.status, "verdict": "Pass"}
     world.objects.learn(replace(rollout, status=checked, resource_version="2"))
     await world.look()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,19 +13,19 @@ from controller.pods.flag_readers import CHECK_SECONDS, NAME, FlagReaders, accou
 from controller.pods.marked_pods import MarkedPods
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
-from tests.waiting import until
+from tests.waiting import run_until
+from tests.worlds.pods import marked_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def pod(name: str, account: str, namespace: str = "shop") -> dict[str, Any]:
-    annotations = {"flagstaff.dev/flag-reader": account}
-    return {"metadata": {"namespace": namespace, "name": name, "annotations": annotations}}
+def pod(name: str, account: str) -> dict[str, Any]:
+    return marked_pod(name, {"flagstaff.dev/flag-reader": account})
 
 
 @dataclass
-class World:
+class RoleCluster:
     """A cluster that keeps what is applied."""
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -46,10 +45,7 @@ class World:
         """The writes, once all that is due then was worked on."""
         self.time += seconds
         work = self.queue.work(self.readers.keep, lambda _key, _setback: None, longest=CHECK_SECONDS)
-        task = asyncio.create_task(work)
-        await until(lambda: not self.queue.busy)
-        task.cancel()
-        await asyncio.wait([task])
+        await run_until(work, lambda: not self.queue.busy)
         writes, self.writes = self.writes, []
         return writes
 
@@ -86,7 +82,7 @@ class World:
 
 
 async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_pods() -> None:
-    world = World()
+    world = RoleCluster()
     world.pods.informer.learn("Pod", pod("a", "till"))
     world.pods.informer.learn("Pod", pod("b", "till"))
     assert await world.look() == ["apply Role", "apply RoleBinding"]
@@ -111,7 +107,7 @@ async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_po
 
 @pytest.mark.parametrize("kind", ["Role", "RoleBinding"])
 async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: str) -> None:
-    world = World()
+    world = RoleCluster()
     world.pods.informer.learn("Pod", pod("till-0", "till"))
     await world.look()
     world.pods.informer.forget(ObjectKey("Pod", "shop", "till-0"))
@@ -126,7 +122,7 @@ async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: s
 
 
 async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_not_written() -> None:
-    world = World()
+    world = RoleCluster()
     world.pods.informer.learn("Pod", pod("a", "till"))
     await world.look()
     assert await world.look(CHECK_SECONDS) == []
@@ -136,7 +132,7 @@ async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_n
 
 
 async def test_somebody_elses_role_is_left_alone() -> None:
-    world = World(objects={"Role": {"metadata": {"uid": "x"}}})
+    world = RoleCluster(objects={"Role": {"metadata": {"uid": "x"}}})
     world.pods.informer.learn("Pod", pod("a", "till"))
     assert (await world.look(), [*world.objects]) == ([], ["Role"])
     world.pods.informer.forget(ObjectKey("Pod", "shop", "a"))
@@ -144,7 +140,7 @@ async def test_somebody_elses_role_is_left_alone() -> None:
 
 
 async def test_a_refusal_is_tried_again() -> None:
-    world = World(failing=True)
+    world = RoleCluster(failing=True)
     world.pods.informer.learn("Pod", pod("a", "till"))
     await world.look()
     world.failing = False

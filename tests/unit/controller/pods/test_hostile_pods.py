@@ -12,7 +12,8 @@ import pytest
 from controller.pods import installation
 from controller.pods.pod_injection import MOST_BYTES
 from controller.pods.webhooks import MOST_POD
-from tests.unit.controller.pods.test_injector import Webhook, body
+from tests.unit.controller.pods.test_injector import Webhook
+from tests.worlds.objects import thing
 from tests.worlds.pods import pod
 
 HELD: Final = 0.25
@@ -37,13 +38,14 @@ def pod_with_labels(count: int) -> dict[str, Any]:
 
 def post(given: dict[str, Any], large: dict[str, Any] = LARGE) -> tuple[int, dict[str, Any], int]:
     """(status, the review's response, bytes of the answer), within the time that the loop may be held."""
-    names = [body("FlagSet", "c" + "h" * 250 + f"{number:03}") for number in range(300)]
-    webhook = Webhook(body("FlagSet", "checkout"), body("FeatureFlagSource", "large", spec=large), *names)
+    names = [thing("FlagSet", "c" + "h" * 250 + f"{number:03}") for number in range(300)]
+    webhook = Webhook(thing("FlagSet", "checkout"), thing("FeatureFlagSource", "large", large), *names)
     content = json.dumps({"request": {"uid": "u", "namespace": "shop", "object": given}}).encode()
     began = time.process_time()
-    status, answer = webhook.post(content)
+    answer = webhook.post(content)
     assert time.process_time() - began < HELD
-    return status, answer.get("response", {}), len(json.dumps(answer))
+    found = json.loads(answer.body) if answer.body else {}
+    return answer.status, found.get("response", {}), len(answer.body)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +97,4 @@ def test_a_source_with_many_entries_is_refused() -> None:
 
 
 def test_a_larger_review_is_not_read() -> None:
-    assert Webhook().post(b" " * (MOST_POD + 1))[0] == 413
+    assert Webhook().post(b" " * (MOST_POD + 1)).status == 413

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,12 +16,9 @@ from controller.pods.installation import Options
 from controller.pods.known_objects import KnownObjects
 from controller.pods.webhooks import Injector
 from controller.runtime.cache import Cache
-from evaluator.http.messages import Request, Response
-from tests.worlds.pods import pod
-
-
-def body(kind: str, name: str, **rest: Any) -> Resource:
-    return Resource.of({"kind": kind, "metadata": {"name": name, "namespace": "shop"}, **rest})
+from evaluator.http.messages import Response
+from tests.worlds.objects import thing
+from tests.worlds.pods import ask_webhook, pod
 
 
 class Webhook:
@@ -43,20 +39,19 @@ class Webhook:
             lambda request, message: self.refused.append((request["uid"], message)),
         )
 
-    def post(self, content: bytes) -> tuple[int, dict[str, Any]]:
-        answer = self.injector.routes().http["POST", "/inject"]
-        response = answer(Request("POST", "/inject", "", (), content, "127.0.0.1:1"))
-        assert isinstance(response, Response)
-        return response.status, json.loads(response.body)
+    def post(self, content: Any) -> Response:
+        answer = ask_webhook(self.injector.routes(), "/inject", content)
+        assert isinstance(answer, Response)
+        return answer
 
     def review(
         self, name: str | None = "checkout", source: str | None = None, **annotations: str
     ) -> dict[str, Any]:
         asks = pod({installation.FLAG_SET: name, installation.SOURCES: source, **annotations})
         given = {"uid": "u", "namespace": "shop", "object": asks}
-        status, payload = self.post(json.dumps({"request": given}).encode())
-        assert status == 200
-        response: dict[str, Any] = payload["response"]
+        answer = self.post({"request": given})
+        assert answer.status == 200
+        response: dict[str, Any] = json.loads(answer.body)["response"]
         return response
 
 
@@ -73,12 +68,12 @@ APPLIED = {"lastAppliedRevision": "main@sha1:1"}
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status=APPLIED),
+        (thing("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status=APPLIED),
          ("shop/flags", "FlagSet/checkout", "main@sha1:1")),
-        (body("FlagSet", "checkout", spec={"target": None}), ("shop/checkout", "FlagSet/checkout", None)),
-        (body("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
+        (thing("FlagSet", "checkout", spec={"target": None}), ("shop/checkout", "FlagSet/checkout", None)),
+        (thing("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
          ("shop/checkout", "FeatureFlagConfiguration/checkout", "main@sha1:2")),
-        (body("FeatureFlag", "checkout"), ("shop/checkout", "FeatureFlag/checkout", None)),
+        (thing("FeatureFlag", "checkout"), ("shop/checkout", "FeatureFlag/checkout", None)),
     ],
 )  # fmt: skip
 def test_a_name_means_the_first_kind_that_has_it(
@@ -91,7 +86,7 @@ def test_a_name_means_the_first_kind_that_has_it(
 
 
 def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
-    webhook = Webhook(body("FlagSet", "checkout"))
+    webhook = Webhook(thing("FlagSet", "checkout"))
     answer = webhook.review("chekout")
     assert answer["allowed"] is False
     assert answer["status"]["message"].endswith("correct the name (did you mean checkout?)")
@@ -101,7 +96,7 @@ def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
 
 
 def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
-    webhook = Webhook(body("FeatureFlagSource", "flags", spec={"sources": [{"source": "checkout"}]}))
+    webhook = Webhook(thing("FeatureFlagSource", "flags", spec={"sources": [{"source": "checkout"}]}))
     assert injected_annotations(webhook.review(None, "flags"))["flagSet"] == "shop/checkout"
     answer = webhook.review(None, "flag")
     assert answer["status"]["message"] == (
@@ -134,24 +129,24 @@ def test_a_namespace_that_the_controller_does_not_work_in_is_refused() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"request":{}}', b"[" * 5000])
 def test_what_is_no_review_is_400(content: bytes) -> None:
-    assert Webhook().post(content)[0] == 400
+    assert Webhook().post(content).status == 400
 
 
 def test_before_all_is_known_no_request_is_answered() -> None:
     webhook = Webhook()
     webhook.ready = False
-    assert webhook.post(b"{}")[0] == 503
+    assert webhook.post(b"{}").status == 503
 
 
-SHARED = {
-    "FlagSet": body("FlagSet", "shared", spec={"target": {"name": "flags"}}),
-    "FeatureFlagConfiguration": body("FeatureFlagConfiguration", "shared"),
-    "FeatureFlagSource": body("FeatureFlagSource", "shared", spec={"sources": [{"source": "mine"}]}),
+SHARED: dict[str, Any] = {
+    "FlagSet": {"target": {"name": "flags"}},
+    "FeatureFlagConfiguration": {},
+    "FeatureFlagSource": {"sources": [{"source": "mine"}]},
 }
 
 
 def elsewhere(kind: str) -> Resource:
-    return replace(SHARED[kind], key=replace(SHARED[kind].key, namespace="platform"))
+    return thing(kind, "shared", SHARED[kind], namespace="platform")
 
 
 def grant(*to: str, reader: str = "shop", name: str | None = "shared") -> Resource:
@@ -161,8 +156,7 @@ def grant(*to: str, reader: str = "shop", name: str | None = "shared") -> Resour
         "from": [{"group": "", "kind": "Pod", "namespace": reader}],
         "to": [each | ({"name": name} if name else {}) for each in entries],
     }
-    found = body("FlagGrant", "g", spec=spec)
-    return replace(found, key=replace(found.key, namespace="platform"))
+    return thing("FlagGrant", "g", spec, namespace="platform")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +202,7 @@ def test_a_source_of_another_namespace_needs_a_grant_and_names_flag_sets_of_the_
 
 
 def test_a_flag_set_that_a_source_names_elsewhere_needs_a_grant_too() -> None:
-    given = body("FeatureFlagSource", "mine", spec={"sources": [{"source": "platform/shared"}]})
+    given = thing("FeatureFlagSource", "mine", spec={"sources": [{"source": "platform/shared"}]})
     webhook = Webhook(given)
     message = webhook.review(None, "mine")["status"]["message"]
     assert (
@@ -234,7 +228,7 @@ def test_what_names_no_namespace_is_refused(name: str) -> None:
 
 
 def test_the_observer_of_refusals_receives_refusals_only() -> None:
-    webhook = Webhook(body("FeatureFlag", "checkout"))
+    webhook = Webhook(thing("FeatureFlag", "checkout"))
     webhook.review()
     assert webhook.refused == []
     response = webhook.review("other")

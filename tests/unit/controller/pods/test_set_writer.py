@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controller.api.kinds import FLAG_CARRIERS
 from controller.api.meta import ObjectKey
@@ -16,12 +15,9 @@ from controller.pods.set_writer import RETRY_SECONDS, DirectSets
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Passing
 from tests.clock import Clock
-from tests.waiting import until
+from tests.waiting import run_until
 from tests.worlds.objects import NAMESPACE, flags, workload
-from tests.worlds.stages import RecordingCluster
-
-if TYPE_CHECKING:
-    from controller.runtime.event import Event
+from tests.worlds.stages import RecordingCluster, Sink
 
 KIND = "FeatureFlagConfiguration"
 CHECKOUT = f"{KIND}/checkout"
@@ -40,10 +36,10 @@ WITHOUT = workload(namespace=NAMESPACE, uid="w-1", generation=3, labels={})
 
 
 @dataclass
-class World:
+class MarkedCluster:
     """Workloads, and the objects that are made of them."""
 
-    events: list[Event] = field(default_factory=list)
+    sink: Sink = field(default_factory=Sink)
     authors: bool = True
 
     def __post_init__(self) -> None:
@@ -57,15 +53,12 @@ class World:
             self,
             lambda _: self.cluster,
             lambda _: None,
-            [self],
+            [self.sink],
             lambda: datetime(2026, 1, 2, tzinfo=UTC),
             queue,
             self.workloads,
         )
         self.cluster.objects.react(self.sets.on_change)
-
-    def accept(self, event: Event) -> None:
-        self.events.append(event)
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         assert api_version == ("batch/v1" if kind.endswith("Job") else "apps/v1")
@@ -92,11 +85,7 @@ class World:
         """The writes, once all that is due then was worked on."""
         self.clock.now += seconds
         self.list_all()
-        task = asyncio.create_task(self.sets.run())
-        await asyncio.sleep(0)
-        await until(lambda: not self.sets.queue.busy)
-        task.cancel()
-        await asyncio.wait([task])
+        await run_until(self.sets.run(), lambda: not self.sets.queue.busy)
         return self.cluster.take_writes()
 
     @property
@@ -104,14 +93,9 @@ class World:
         served = self.cluster.the(KIND, "checkout").spec["flagSpec"]["flags"]
         return {key: flag["defaultVariant"] for key, flag in served.items()}
 
-    def take_events(self) -> list[tuple[str, str]]:
-        """The Events since this was asked last."""
-        events, self.events = self.events, []
-        return [(event.reason, event.message) for event in events]
-
 
 async def test_flags_are_written_with_owner_and_provenance() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     assert await world.settle() == [f"apply {CHECKOUT}"]
     made = world.cluster.the(KIND, "checkout")
@@ -129,22 +113,22 @@ async def test_flags_are_written_with_owner_and_provenance() -> None:
     assert metadata["flagstaff.dev/author"] == made.annotations["flagstaff.dev/author"] == "alice"
     assert made.annotations["flagstaff.dev/observed-at"] == "2026-01-01T00:00:00Z"
     assert made.annotations["flagstaff.dev/workload-generation"] == "3"
-    assert world.take_events() == [
+    assert world.sink.take() == [
         ("FlagsWritten", f"{KIND} checkout has 1 flag of the annotation, applied by alice")
     ]
 
 
 async def test_without_authors_no_user_is_named() -> None:
-    world = World(authors=False)
+    world = MarkedCluster(authors=False)
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     made = world.cluster.the(KIND, "checkout")
-    assert "alice" not in f"{made}{world.take_events()}"
+    assert "alice" not in f"{made}{world.sink.take()}"
     assert made.annotations["flagstaff.dev/committed-at"] == "2026-01-01T00:00:00Z"
 
 
 async def test_what_is_as_it_should_be_is_not_written_again() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.apply(carrying(flags(banner="on"), generation=4))
@@ -153,7 +137,7 @@ async def test_what_is_as_it_should_be_is_not_written_again() -> None:
 
 
 async def test_changed_annotation_changes_the_object() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.apply(carrying(flags(banner="off"), generation=4))
@@ -163,7 +147,7 @@ async def test_changed_annotation_changes_the_object() -> None:
 
 
 async def test_change_by_hand_is_corrected() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.cluster.edit(KIND, "checkout", flagSpec=json.loads(flags(banner="off")))
@@ -174,28 +158,28 @@ async def test_change_by_hand_is_corrected() -> None:
 
 
 async def test_removed_annotation_removes_the_object() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
-    world.take_events()
+    world.sink.take()
     world.apply(WITHOUT)
     assert await world.settle() == [f"delete {CHECKOUT}"]
-    assert [reason for reason, _ in world.take_events()] == ["FlagsRemoved"]
+    assert [reason for reason, _ in world.sink.take()] == ["FlagsRemoved"]
 
 
 async def test_annotation_that_is_removed_while_no_controller_runs_removes_the_object() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     made = world.cluster.the(KIND, "checkout")
-    later = World()
+    later = MarkedCluster()
     later.cluster.objects.learn(made)
     later.bodies[ObjectKey("Deployment", NAMESPACE, "checkout")] = WITHOUT
     assert await later.settle() == [f"delete {CHECKOUT}"]
 
 
 async def test_object_of_a_deleted_workload_is_left_to_kubernetes() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.delete()
@@ -203,7 +187,7 @@ async def test_object_of_a_deleted_workload_is_left_to_kubernetes() -> None:
 
 
 async def test_object_of_an_earlier_workload_of_the_name_is_taken_over() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
     world.delete()
@@ -213,84 +197,84 @@ async def test_object_of_an_earlier_workload_of_the_name_is_taken_over() -> None
 
 
 async def test_workload_that_is_being_deleted_is_given_nothing() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on"), deletionTimestamp="2026-01-01T00:00:00Z"))
     assert await world.settle() == []
 
 
 async def test_name_of_another_object_is_reported_once_and_taken_when_it_is_free() -> None:
-    world = World()
+    world = MarkedCluster()
     world.cluster.put({"kind": KIND, "metadata": {"name": "checkout"}, "spec": {"flagSpec": {"flags": {}}}})
     world.apply(carrying(flags(banner="on")))
     assert await world.settle() == []
-    ((reason, message),) = world.take_events()
+    ((reason, message),) = world.sink.take()
     assert reason == "FlagsNotWritten"
     assert "which another FeatureFlagConfiguration has already; rename one of the two" in message
-    assert (await world.settle(RETRY_SECONDS), world.take_events()) == ([], [])
+    assert (await world.settle(RETRY_SECONDS), world.sink.take()) == ([], [])
     world.cluster.remove(KIND, "checkout")
     assert await world.settle() == [f"apply {CHECKOUT}"]
 
 
 async def test_second_workload_of_a_name_is_reported_and_changes_nothing() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
-    world.take_events()
+    world.sink.take()
     world.apply(carrying(flags(banner="off"), "StatefulSet", uid="w-2"))
     assert await world.settle() == []
     assert world.defaults == {"banner": "on"}
-    ((_, message),) = world.take_events()
+    ((_, message),) = world.sink.take()
     assert "which Deployment checkout with flags of its own has already" in message
 
 
 async def test_bad_flags_that_got_past_admission_leave_the_last_good_ones() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
-    world.take_events()
+    world.sink.take()
     world.apply(carrying('{"flags": {"banner": {}}}'))
     assert await world.settle() == []
     assert world.defaults == {"banner": "on"}
-    ((reason, message),) = world.take_events()
+    ((reason, message),) = world.sink.take()
     assert reason == "FlagsNotWritten"
     assert message.startswith("annotation openfeature.dev/flags: line 1: $.flags.banner")
 
 
 async def test_workload_that_is_marked_by_hand_without_flags_is_reported() -> None:
-    world = World()
+    world = MarkedCluster()
     body = carrying(flags(banner="on"))
     del body["metadata"]["annotations"]
     world.apply(body)
     assert await world.settle() == []
-    assert world.take_events() == [("FlagsNotWritten", "it carries no flags; remove the label")]
+    assert world.sink.take() == [("FlagsNotWritten", "it carries no flags; remove the label")]
 
 
 async def test_marked_job_of_a_cron_job_whose_record_nobody_reviewed_is_written_nothing() -> None:
-    world = World()
+    world = MarkedCluster()
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
     world.apply(carrying(flags(banner="on"), "Job", ownerReferences=[owner]))
     assert await world.settle() == []
-    assert world.take_events() == [("FlagsNotWritten", "its CronJob carries the flags; remove the label")]
+    assert world.sink.take() == [("FlagsNotWritten", "its CronJob carries the flags; remove the label")]
 
 
 async def test_refused_deletion_is_reported_on_the_workload_and_tried_again() -> None:
-    world = World()
+    world = MarkedCluster()
     world.apply(carrying(flags(banner="on")))
     await world.settle()
-    world.take_events()
+    world.sink.take()
     world.cluster.failing[f"delete {CHECKOUT}"] = Failed("AccessDenied", "evaluators serve it")
     world.apply(WITHOUT)
     assert await world.settle() == []
-    assert world.take_events() == [("FlagsNotRemoved", "evaluators serve it")]
+    assert world.sink.take() == [("FlagsNotRemoved", "evaluators serve it")]
     world.cluster.failing.clear()
     assert await world.settle(RETRY_SECONDS) == [f"delete {CHECKOUT}"]
 
 
 async def test_conflict_is_tried_again_and_not_reported() -> None:
-    world = World()
+    world = MarkedCluster()
     world.cluster.failing[f"apply {CHECKOUT}"] = Passing("ChangedMeanwhile", "changed")
     world.apply(carrying(flags(banner="on")))
-    assert (await world.settle(), world.take_events()) == ([], [])
+    assert (await world.settle(), world.sink.take()) == ([], [])
     world.cluster.failing.clear()
     assert await world.settle(RETRY_SECONDS) == [f"apply {CHECKOUT}"]
 

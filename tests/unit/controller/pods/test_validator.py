@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.pods.webhooks import Validator
-from evaluator.http.messages import Request, Response, Streamed
-from tests.unit.controller.pods.judges import judges_at_once
+from evaluator.http.messages import Streamed
+from tests.worlds.evaluator import body_of
+from tests.worlds.pods import ask_webhook, judges_at_once, read_review
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,20 +24,6 @@ FLAGS = {
 }
 
 
-class Stream:
-    """What one answer sends."""
-
-    def __init__(self) -> None:
-        self.on_closed: Callable[[], None] | None = None
-        self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def finish(self, content: bytes) -> None:
-        self.body.set_result(content)
-
-    def break_off(self) -> None:
-        self.body.cancel()
-
-
 def objection(content: bytes) -> tuple[str, tuple[str, ...]]:
     name = json.loads(content)["request"]["object"]["metadata"]["name"]
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
@@ -47,15 +33,7 @@ async def ask_validator(
     content: Any, *namespaces: str, counted: Callable[[str, str], None] = lambda _kind, _outcome: None
 ) -> tuple[int, dict[str, Any]]:
     validator = Validator(objection, judges_at_once(), counted, namespaces)
-    answer = validator.routes().http["POST", "/validate"]
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
-    if isinstance(response, Response):
-        return response.status, json.loads(response.body) if response.status == 200 else {}
-    assert isinstance(response, Streamed)
-    stream = Stream()
-    response.start(stream)  # type: ignore[arg-type]
-    return response.status, json.loads(await stream.body)
+    return await read_review(ask_webhook(validator.routes(), "/validate", content))
 
 
 def review(name: str) -> dict[str, Any]:
@@ -79,10 +57,11 @@ def review(name: str) -> dict[str, Any]:
     ],
 )
 async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, response: dict[str, Any]) -> None:
-    assert await ask_validator(review(name)) == (
-        200,
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response},
-    )
+    answer = ask_webhook(Validator(objection, judges_at_once(), lambda *_: None, ()).routes(), "/validate", review(name))
+    assert isinstance(answer, Streamed)
+    assert json.loads(await body_of(answer)) == {
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
+    }  # fmt: skip
 
 
 async def test_each_review_is_counted_with_its_outcome() -> None:
@@ -118,8 +97,5 @@ async def test_a_refusal_is_logged_in_one_line(caplog: pytest.LogCaptureFixture)
 
 
 async def test_flags_of_a_namespace_that_the_controller_does_not_work_in_are_let_pass() -> None:
-    assert (await ask_validator(review("bad"), "pay", "search"))[1]["response"] == {
-        "uid": "u",
-        "allowed": True,
-    }
-    assert not (await ask_validator(review("bad"), "pay", "shop"))[1]["response"]["allowed"]
+    assert (await ask_validator(review("bad"), "pay", "search"))[1] == {"uid": "u", "allowed": True}
+    assert not (await ask_validator(review("bad"), "pay", "shop"))[1]["allowed"]

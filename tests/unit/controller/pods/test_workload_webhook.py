@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,11 +16,8 @@ from controller.pods.carried_flags import WorkloadOrders
 from controller.pods.known_objects import KnownObjects
 from controller.pods.webhooks import WorkloadWebhook
 from controller.runtime.cache import Cache
-from evaluator.http.messages import Request, Response, Streamed
-from tests.unit.controller.pods.judges import judges_at_once
-from tests.unit.controller.pods.test_validator import Stream
 from tests.worlds.objects import workload
-from tests.worlds.pods import apply_patch
+from tests.worlds.pods import apply_response, ask_webhook, judges_at_once, read_review
 
 GOOD = '{"flags": {}}'
 BAD = '{"flags": {"banner": {}}}'
@@ -33,7 +29,7 @@ def carrying(text: str | None = GOOD, kind: str = "Deployment", **metadata: Any)
 
 
 @dataclass
-class World:
+class Reviews:
     """One replica of admission."""
 
     enabled: bool = True
@@ -42,7 +38,7 @@ class World:
     objects: Cache = field(default_factory=Cache)
     reviewed: list[tuple[str, str]] = field(default_factory=list)
 
-    async def post(self, body: bytes) -> tuple[int, dict[str, Any]]:
+    async def post(self, content: Any) -> tuple[int, dict[str, Any]]:
         webhook = WorkloadWebhook(
             self.objects,
             self.enabled,
@@ -53,29 +49,18 @@ class World:
             lambda: datetime(2026, 1, 2, tzinfo=UTC),
             WorkloadOrders(KnownObjects(self.objects, self.namespaces), lambda _namespace: None),
         )
-        answer = webhook.routes().http["POST", "/inject-workload"]
-        response = answer(Request("POST", "/inject-workload", "", (), body, "127.0.0.1:1"))
-        if isinstance(response, Response):
-            return response.status, {}
-        assert isinstance(response, Streamed)
-        stream = Stream()
-        response.start(stream)  # type: ignore[arg-type]
-        return response.status, json.loads(await stream.body)["response"]
+        return await read_review(ask_webhook(webhook.routes(), "/inject-workload", content))
 
     async def review(self, given: dict[str, Any], before: dict[str, Any] | None = None) -> dict[str, Any]:
         user = {"username": "alice"}
         request = {"uid": "u", "namespace": "shop", "object": given, "oldObject": before, "userInfo": user}
-        status, response = await self.post(json.dumps({"request": request}).encode())
+        status, response = await self.post({"request": request})
         assert (status, response["uid"]) == (200, "u")
         return response
 
 
-def apply_response(given: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
-    return apply_patch(given, json.loads(base64.b64decode(response["patch"])))
-
-
 async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
-    world = World()
+    world = Reviews()
     given = carrying()
     after = apply_response(given, await world.review(given))
     record = json.loads(after["metadata"]["annotations"][installation.APPLIED])
@@ -84,7 +69,7 @@ async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
 
 
 async def test_marked_workload_is_let_through() -> None:
-    world = World()
+    world = Reviews()
     given = carrying()
     after = apply_response(given, await world.review(given))
     assert await world.review(after, after) == {"uid": "u", "allowed": True}
@@ -92,7 +77,7 @@ async def test_marked_workload_is_let_through() -> None:
 
 
 async def test_bad_flags_are_refused_with_their_place() -> None:
-    world = World()
+    world = Reviews()
     response = await world.review(carrying(BAD))
     message = response["status"]["message"]
     assert message.startswith("annotation openfeature.dev/flags: line 1: $.flags.banner")
@@ -101,18 +86,18 @@ async def test_bad_flags_are_refused_with_their_place() -> None:
 
 async def test_bad_flags_that_are_stored_do_not_hold_up_their_workload() -> None:
     stored = carrying(BAD)
-    assert (await World().review(carrying(BAD, labels={"team": "shop"}), stored))["allowed"]
+    assert (await Reviews().review(carrying(BAD, labels={"team": "shop"}), stored))["allowed"]
 
 
 async def test_warnings_of_the_flags_are_shown() -> None:
-    response = await World().review(carrying('{"flags": {}, "flagz": 1}'))
+    response = await Reviews().review(carrying('{"flags": {}, "flagz": 1}'))
     assert response["allowed"]
     assert len(response["warnings"]) == 1
 
 
 @pytest.mark.parametrize("carried", [GOOD, None])
 async def test_remark_and_warning_say_what_a_workload_asked_for_in_vain(carried: str | None) -> None:
-    world = World()
+    world = Reviews()
     world.objects.learn(
         Resource.of({"kind": "FeatureFlagConfiguration", "metadata": {"name": "base", "namespace": "shop"}})
     )
@@ -130,7 +115,7 @@ async def test_remark_and_warning_say_what_a_workload_asked_for_in_vain(carried:
 
 
 async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
-    world = World()
+    world = Reviews()
     before = apply_response(carrying(), await world.review(carrying()))
     after = json.loads(json.dumps(before))
     del after["metadata"]["annotations"][installation.FLAGS]
@@ -143,37 +128,37 @@ async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
 async def test_run_of_a_cron_job_is_let_through() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
     given = carrying(BAD, "Job", ownerReferences=[owner])
-    assert await World().review(given) == {"uid": "u", "allowed": True}
+    assert await Reviews().review(given) == {"uid": "u", "allowed": True}
 
 
 async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_other() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
     forged = {installation.FLAGS: GOOD, installation.APPLIED: '{"by": "mallory", "at": "2020", "added": []}'}
     given = workload(annotations=forged, ownerReferences=[owner])
-    after = apply_response(given, await World().review(given))
+    after = apply_response(given, await Reviews().review(given))
     assert json.loads(after["metadata"]["annotations"][installation.APPLIED])["by"] == "alice"
-    assert not (await World().review(carrying(BAD, ownerReferences=[owner])))["allowed"]
+    assert not (await Reviews().review(carrying(BAD, ownerReferences=[owner])))["allowed"]
 
 
 @pytest.mark.parametrize(
     ("world", "message"),
     [
-        (World(enabled=False), "the controller runs without --direct-sets, so nothing would serve these"),
-        (World(namespaces=("pay", "search")), "the controller works in pay, search alone; remove it, or"),
+        (Reviews(enabled=False), "the controller runs without --direct-sets, so nothing would serve these"),
+        (Reviews(namespaces=("pay", "search")), "the controller works in pay, search alone; remove it, or"),
     ],
 )
-async def test_flags_that_nobody_would_serve_are_refused(world: World, message: str) -> None:
+async def test_flags_that_nobody_would_serve_are_refused(world: Reviews, message: str) -> None:
     assert message in (await world.review(carrying()))["status"]["message"]
 
 
 async def test_name_of_another_object_is_refused() -> None:
-    world = World()
+    world = Reviews()
     world.objects.learn(Resource(ObjectKey("FeatureFlag", "shop", "checkout"), "u", 1, "1"))
     assert "which a FeatureFlag has already" in (await world.review(carrying()))["status"]["message"]
 
 
 async def test_replica_that_does_not_know_all_names_answers_503() -> None:
-    assert (await World(ready=False).post(b"{}"))[0] == 503
+    assert (await Reviews(ready=False).post(b"{}"))[0] == 503
 
 
 @pytest.mark.parametrize(
@@ -190,11 +175,11 @@ async def test_replica_that_does_not_know_all_names_answers_503() -> None:
     ],
 )
 async def test_what_is_no_review_of_a_workload_is_400(body: bytes) -> None:
-    assert (await World().post(body))[0] == 400
+    assert (await Reviews().post(body))[0] == 400
 
 
 async def test_an_order_that_cannot_be_followed_refuses_the_workload_and_a_good_one_marks_it() -> None:
-    world = World()
+    world = Reviews()
     ordered = workload(annotations={ORDER: "kill"})
     refusal = await world.review(ordered)
     assert "namespace shop has no FlagSet" in refusal["status"]["message"]
