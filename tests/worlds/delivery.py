@@ -16,6 +16,7 @@ from controller.runtime.cache import Cache
 from evaluator.flags.candidates import definition_digest
 from evaluator.flags.model import Flag, State
 from evaluator.flags.references import Expander
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.delivery.delivered import Delivered
@@ -60,15 +61,7 @@ def definitions(*keys: str) -> dict[str, str]:
 
 def make(kind: str, name: str, *, spec: Fields, status: Fields, **metadata: Any) -> Resource:
     """An object of the namespace shop whose status is about its spec."""
-    return Resource.of(
-        {
-            "apiVersion": "flagstaff.dev/v1beta1",
-            "kind": kind,
-            "metadata": {"namespace": "shop", "name": name, "uid": name, "generation": 1, **metadata},
-            "spec": spec,
-            "status": {"observedGeneration": 1, **status},
-        }
-    )
+    return thing(kind, name, spec, {"observedGeneration": 1, **status}, **metadata)
 
 
 def conditions(reason: str = "", message: str = "", **others: tuple[str, str, str]) -> list[Fields]:

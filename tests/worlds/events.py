@@ -121,7 +121,7 @@ class Desk:
 
     def learn(self, name: str, found: Mapping[str, Any]) -> None:
         """The status of a flag set is known from now on."""
-        self.objects.learn(thing("FlagSet", name, status=found, resource_version=str(self.now)))
+        self.objects.learn(thing("FlagSet", name, status=found, resourceVersion=str(self.now)))
 
     def compare(self) -> list[str]:
         """Reasons of all that waits once the objects were compared."""

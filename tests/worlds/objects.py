@@ -6,10 +6,14 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import Resource
+from controller.runtime.cache import Cache
+from controller.runtime.watches import indexes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from controller.runtime.watches import Reconciles
 
 
 NAMESPACE: Final = "shop"
@@ -93,10 +97,20 @@ def current(found: dict[str, Any]) -> bool:
     return bool(seen == found["metadata"]["generation"])
 
 
-def thing(kind: str, name: str, spec: Any = None, *, namespace: str = NAMESPACE, **more: Any) -> Resource:
-    """An object of any kind in its first version."""
-    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
-    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
+def thing(
+    kind: str, name: str, spec: Any = None, status: Any = None, *, namespace: str = NAMESPACE, **metadata: Any
+) -> Resource:
+    """An object of any kind as a watch reports it, in its first version."""
+    known = {"namespace": namespace, "uid": f"{kind}-{name}", "generation": 1, "resourceVersion": "1"}
+    return Resource.of({**manifest(kind, name, spec, **{**known, **metadata}), "status": status})
+
+
+def cache_of(*objects: Resource, stages: Sequence[Reconciles] = ()) -> Cache:
+    """A cache with these objects, and the indexes of these stages."""
+    cache = Cache(indexes_of(stages))
+    for each in objects:
+        cache.learn(each)
+    return cache
 
 
 def workload(

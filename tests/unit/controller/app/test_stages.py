@@ -55,7 +55,7 @@ SETS = (
 )
 FLAGD = thing("Flagd", "flags", {"featureFlagSource": "settings"})
 SETTINGS = thing("FeatureFlagSource", "settings", {"sources": []})
-MADE_BY_FLAGD = thing("Deployment", "flags", owners=({"kind": "Flagd", "name": "flags"},))
+MADE_BY_FLAGD = thing("Deployment", "flags", ownerReferences=({"kind": "Flagd", "name": "flags"},))
 ODD = (
     thing("Flagd", "odd", {"featureFlagSource": 7}),
     thing("FlagSet", "odd", {"sourceRef": "flags", "dependsOn": "one", "target": 7}),
@@ -69,12 +69,14 @@ ROLLOUT = thing("FlagRollout", "pay", {"flagSetRef": {"name": "paid"}, "flags": 
 RIVAL = thing("FlagRollout", "rival", {"flagSetRef": {"name": "paid"}, "flags": ["*"]})
 PAID = thing("FeatureFlagConfiguration", "paid")
 PROMOTED = thing(
-    "FlagShard", "pay-promoted-1", owners=({"kind": "FlagRollout", "name": "pay", "uid": ROLLOUT.uid},)
+    "FlagShard",
+    "pay-promoted-1",
+    ownerReferences=({"kind": "FlagRollout", "name": "pay", "uid": ROLLOUT.uid},),
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
 THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED, ROLLOUT, PAID)
-WRITER: Final = frozenset({"flagstaff-flagset/shop/one"})
-WRITTEN: Final[dict[str, Any]] = {"labels": {SET: "one"}, "managers": WRITER}
+WRITER: Final = [{"manager": "flagstaff-flagset/shop/one"}]
+WRITTEN: Final[dict[str, Any]] = {"labels": {SET: "one"}, "managedFields": WRITER}
 MADE = thing("FeatureFlagConfiguration", "one", **WRITTEN)
 RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", **WRITTEN)
@@ -168,7 +170,7 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "what stood in a set's way is gone": (
         thing(
             "FeatureFlagConfiguration", "checkout", labels={SET: "another"},
-            managers=frozenset({"flagstaff-flagset/shop/another"}),
+            managedFields=[{"manager": "flagstaff-flagset/shop/another"}],
         ),
         None, {"FlagSet/another", "FlagSet/five"},
     ),

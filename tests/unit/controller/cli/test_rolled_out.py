@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from controller.api.meta import Resource
 from controller.cli.flag_changes import FlagChanges, as_markdown, as_text
 from controller.cli.flag_trace import rollout_text, rollouts_by_flag, rollouts_of_set
 from controller.cli.flags import lines
 from controller.delivery.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
 from tests.worlds.delivery import WORLDS
+from tests.worlds.objects import thing
 from tests.worlds.stages import written_by
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 
 def rollout(
     name: str, *patterns: str, created: str = "2026-01-02T00:00:00Z", about: str = "production", **status: Any
 ) -> Resource:
     spec = {"flagSetRef": {"name": about}, "flags": list(patterns), "steps": [{"share": 10}]}
-    metadata = {"namespace": "shop", "name": name, "creationTimestamp": created}
-    return Resource.of({"kind": "FlagRollout", "metadata": metadata, "spec": spec, "status": status})
+    return thing("FlagRollout", name, spec, status, creationTimestamp=created)
 
 
 def flag_set(**defaults: str) -> FlagSet:
@@ -30,15 +32,12 @@ def flag_set(**defaults: str) -> FlagSet:
 
 
 def configuration(**meta: Any) -> Resource:
-    metadata = {"namespace": "shop", "name": "production-flags", **meta}
-    return Resource.of({"kind": "FeatureFlagConfiguration", "metadata": metadata})
+    return thing("FeatureFlagConfiguration", "production-flags", **meta)
 
 
 def test_of_two_rollouts_of_one_flag_the_older_is_named_and_new_flags_are_in_none() -> None:
     older = rollout("old", "pay*", created="2026-01-01T00:00:00Z")
-    unreadable = Resource.of(
-        {"kind": "FlagRollout", "metadata": {"name": "x"}, "spec": {"flagSetRef": {"name": "production"}}}
-    )
+    unreadable = thing("FlagRollout", "x", {"flagSetRef": {"name": "production"}})
     known = [rollout("all", "*"), older, rollout("elsewhere", "*", about="staging"), unreadable]
     pairs = rollouts_of_set(known, {"production"})
     assert [resource.name for resource, _ in pairs] == ["old", "all"]

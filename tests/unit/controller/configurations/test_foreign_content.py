@@ -24,6 +24,7 @@ from controller.runtime.setbacks import Failed, Passing, Setback, Stalled
 from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.merge import parse
 from tests.worlds.flagsets import BROKEN, flag
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,9 +42,7 @@ async def helpers() -> AsyncIterator[Helpers]:
 
 
 def configuration(document: dict[str, Any]) -> Resource:
-    meta = {"name": "x", "namespace": "shop", "uid": "u", "generation": 1}
-    body = {"kind": "FeatureFlagConfiguration", "metadata": meta, "spec": {"flagSpec": document}}
-    return Resource.of(body)
+    return thing("FeatureFlagConfiguration", "x", {"flagSpec": document})
 
 
 def reconciler(helpers: Helpers, **limits: Any) -> ConfigurationReconciler:

@@ -3,14 +3,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagrollout import PROMOTE
 from controller.api.flagshard import finder
-from controller.api.meta import Resource
 from controller.api.status import READY, ROLLOUT_ACTIVE
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
@@ -22,6 +21,10 @@ from controller.runtime.result import settle
 from controller.runtime.watches import indexes_of, keys_to_wake
 from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.merge import parse
+from tests.worlds.objects import thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHARD = "r-promoted-1"
@@ -32,13 +35,8 @@ def flags(default: str) -> dict[str, Any]:
     return {"flags": {"a": flag, "b": flag | {"defaultVariant": "on"}}}
 
 
-def resource(kind: str, name: str, spec: dict[str, Any], **more: Any) -> Resource:
-    meta = {"namespace": "shop", "name": name, "uid": f"u-{name}", "generation": 1, "resourceVersion": "1"}
-    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, **more})
-
-
 def configuration(default: str = "on", kind: str = "FeatureFlagConfiguration", **more: Any) -> Resource:
-    return resource(kind, "web", {"flagSpec": flags(default)}, **more)
+    return thing(kind, "web", {"flagSpec": flags(default)}, **more)
 
 
 def changes(default: str = "on") -> dict[str, str]:
@@ -62,13 +60,13 @@ def rollout(*candidates: dict[str, Any], promoted: dict[str, Any] | None = PROMO
     spec = {"flagSetRef": {"name": "web"}, "flags": ["a*"], "steps": [{"share": 10}]}
     listed = [{"digest": CANDIDATE, "flags": CHANGES, **candidate} for candidate in candidates]
     status = {"phase": "Progressing", "promoted": promoted, "candidates": listed}
-    return resource("FlagRollout", "r", spec, status=status)
+    return thing("FlagRollout", "r", spec, status=status)
 
 
 def world(*resources: Resource) -> Cache:
     objects = Cache(PROGRESS_INDEXES)
     promoted = {"flags": {"a": flags("off")["flags"]["a"]}}
-    for one in (resource("FlagShard", SHARD, {"digest": "d", "flagSpec": promoted}), *resources):
+    for one in (thing("FlagShard", SHARD, {"digest": "d", "flagSpec": promoted}), *resources):
         objects.put(one)
     return objects
 
@@ -158,13 +156,13 @@ def two_flags(document: dict[str, Any] = TWO) -> dict[str, str]:
 
 
 def world_of_two(*resources: Resource) -> Cache:
-    shard = resource("FlagShard", SHARD, {"digest": "d", "flagSpec": OLD_TWO})
+    shard = thing("FlagShard", SHARD, {"digest": "d", "flagSpec": OLD_TWO})
     return world(shard, *resources)
 
 
 async def reconcile_two(document: dict[str, Any], *resources: Resource, **more: Any) -> Resource:
     """The object with two flags, and the status that is written."""
-    target = resource("FeatureFlagConfiguration", "web", {"flagSpec": document}, **more)
+    target = thing("FeatureFlagConfiguration", "web", {"flagSpec": document}, **more)
     result = await ConfigurationReconciler(world_of_two(*resources), ClaimIndex()).reconcile(target, NOW)
     return replace(target, status=settle(target, result, NOW).status)
 
@@ -278,7 +276,7 @@ async def test_a_set_in_a_rollout_says_which_generation_is_assumed_where_it_pins
 
 async def test_a_flag_that_was_disabled_before_says_what_users_outside_the_step_get() -> None:
     off = flags("off")["flags"]["a"] | {"state": "DISABLED"}
-    shard = resource("FlagShard", SHARD, {"digest": "d", "flagSpec": {"flags": {"a": off}}})
+    shard = thing("FlagShard", SHARD, {"digest": "d", "flagSpec": {"flags": {"a": off}}})
     written = await reconcile(configuration(), shard, rollout(HALF))
     note = 'Users outside the step get the application\'s default of flag "a", disabled until this change'
     assert note in condition_of(written)[1]
@@ -298,8 +296,8 @@ async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
         (rollout(), rollout(HALF), True),
         (rollout(HALF), rollout({**HALF, "lastCheckAt": "2026-01-01T00:00:00Z", "verdict": "Pass"}), False),
         (rollout(HALF), replace(rollout(HALF), deleting=True), True),
-        (None, resource("FlagShard", SHARD, {"digest": "d"}), True),
-        (None, resource("FlagShard", "another", {"digest": "d"}), False),
+        (None, thing("FlagShard", SHARD, {"digest": "d"}), True),
+        (None, thing("FlagShard", "another", {"digest": "d"}), False),
         (configuration(), replace(configuration(), annotations={PROMOTE: CANDIDATE}), True),
     ],
 )

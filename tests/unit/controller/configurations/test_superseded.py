@@ -7,49 +7,48 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.configurations.validation import superseded_condition
 from controller.delivery.claims import ClaimIndex
-from controller.runtime.cache import Cache, Change
-from controller.runtime.watches import indexes_of, keys_to_wake
+from controller.runtime.cache import Change
+from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
 from tests.worlds.flagsets import START
+from tests.worlds.objects import cache_of, thing
 from tests.worlds.stages import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.api.meta import Resource
+
 KIND = "FeatureFlagConfiguration"
 
 
-def resource(kind: str, name: str, **fields: Any) -> Resource:
-    meta = {"name": name, "namespace": "shop", "uid": f"{kind}-{name}", "generation": 1,
-            "labels": {"flagstaff.dev/flagset": "checkout"},
-            "managedFields": [{"manager": "flagstaff-flagset/shop/checkout"}]}  # fmt: skip
-    return Resource.of({"kind": kind, "metadata": meta, "spec": {"flagSpec": {"flags": {}}}, **fields})
+STAGES = (CONFIGURATIONS,)
+
+
+def written(kind: str, name: str, status: Any = None) -> Resource:
+    """What FlagSet checkout writes, or itself."""
+    managers = [{"manager": "flagstaff-flagset/shop/checkout"}]
+    labels = {"flagstaff.dev/flagset": "checkout"}
+    return thing(kind, name, {"flagSpec": {"flags": {}}}, status, labels=labels, managedFields=managers)
 
 
 def flag_set(*targets: str) -> Resource:
-    written = [{"kind": KIND, "name": name} for name in targets]
-    return resource("FlagSet", "checkout", status={"target": written})
+    return written("FlagSet", "checkout", {"target": [{"kind": KIND, "name": name} for name in targets]})
 
 
-def cache_of(*objects: Resource) -> Cache:
-    cache = Cache(indexes_of((CONFIGURATIONS,)))
-    for known in objects:
-        cache.learn(known)
-    return cache
-
-
-async def condition_of(written: Resource, *objects: Resource) -> Mapping[str, Any] | None:
-    turn = await take_turn(ConfigurationReconciler(cache_of(*objects), ClaimIndex()), written, START)
+async def condition_of(about: Resource, *objects: Resource) -> Mapping[str, Any] | None:
+    turn = await take_turn(
+        ConfigurationReconciler(cache_of(*objects, stages=STAGES), ClaimIndex()), about, START
+    )
     return find(turn.settled.status, "Superseded")
 
 
 async def test_an_object_whose_flag_set_writes_another_says_so() -> None:
-    known = await condition_of(resource(KIND, "old"), flag_set("new"))
+    known = await condition_of(written(KIND, "old"), flag_set("new"))
     assert known is not None
     assert (known["status"], known["reason"], known["message"]) == (
         "True", "TargetChanged",
@@ -64,7 +63,7 @@ async def test_an_object_whose_flag_set_writes_another_says_so() -> None:
 )
 def test_it_says_how_many_follow_the_object(total: int, delivered: int | None, words: str) -> None:
     status = ConfigurationStatus(total=total, delivered=delivered)
-    [condition] = superseded_condition(resource(KIND, "old"), cache_of(flag_set("new")), status)
+    [condition] = superseded_condition(written(KIND, "old"), cache_of(flag_set("new"), stages=STAGES), status)
     assert condition.message.endswith(f"; {words}")
 
 
@@ -75,9 +74,9 @@ def test_it_says_how_many_follow_the_object(total: int, delivered: int | None, w
 async def test_an_object_that_its_flag_set_writes_has_no_such_condition(
     objects: tuple[Resource, ...],
 ) -> None:
-    assert await condition_of(resource(KIND, "old"), *objects) is None
+    assert await condition_of(written(KIND, "old"), *objects) is None
 
 
 def test_a_changed_target_wakes_what_was_written() -> None:
-    woken = keys_to_wake((CONFIGURATIONS,), cache_of(), Change(flag_set("old"), flag_set("new")))
+    woken = keys_to_wake((CONFIGURATIONS,), cache_of(stages=STAGES), Change(flag_set("old"), flag_set("new")))
     assert {key.name for key in woken} == {"old", "new"}

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import Resource
 from controller.configurations.validation import ContentVerdict, validate
 from controller.runtime.result import Done
 from controller.runtime.setbacks import Setback, Stalled, Waiting
@@ -13,6 +12,10 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.merge import parse
 from tests.statuses import stored_fields
 from tests.worlds.flagsets import BROKEN, ODD, flag
+from tests.worlds.objects import thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 GOOD = {"flags": {"a": flag(), "b": flag()}, "metadata": {"flagSetId": "mine"}}
 SHARD = {"digest": "sha256:1", "flagSpec": {"flags": {"a": flag()}}}
@@ -20,7 +23,7 @@ INDEX = {"shards": [{"name": "part", "digest": "sha256:1"}]}
 
 
 def configuration(spec: dict[str, Any], kind: str = "FeatureFlagConfiguration") -> Resource:
-    return Resource.of({"kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+    return thing(kind, "x", spec)
 
 
 def judge(resource: Resource, *shards: Resource) -> ContentVerdict:
@@ -97,14 +100,11 @@ def test_a_set_is_waited_for_until_its_last_shard_is_there() -> None:
     verdict = judge(configuration(INDEX))
     assert refusal_of(verdict) == (Waiting, "ShardsMissing")
     assert verdict.outcome.message.startswith("FlagShard part is not there yet; ")
-    meta = {"name": "part", "namespace": "shop"}
-    shard = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD})
-    assert judge(configuration(INDEX), shard).outcome.message == "1 flag is valid"
+    assert judge(configuration(INDEX), thing("FlagShard", "part", SHARD)).outcome.message == "1 flag is valid"
 
 
 def test_a_shard_of_another_content_is_not_the_one_that_is_listed() -> None:
-    meta = {"name": "part", "namespace": "shop"}
-    other = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD | {"digest": "?"}})
+    other = thing("FlagShard", "part", SHARD | {"digest": "?"})
     assert isinstance(judge(configuration(INDEX), other).outcome, Waiting)
 
 

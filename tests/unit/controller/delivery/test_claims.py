@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import UNCHANGED, Claim, ClaimIndex, Conflict, claim_of
+from tests.worlds.objects import thing
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
 KEYS = [ObjectKey(kind, space, name) for kind in (FFC, FLAG) for space in "ab" for name in "xyz"]
@@ -164,8 +165,7 @@ def test_a_flag_set_id_with_a_namespace_belongs_to_that_namespace() -> None:
 
 
 def body(spec: Any, kind: str = FFC, **meta: Any) -> Resource:
-    named = {"name": "x", "namespace": "a", "uid": "u", "generation": 1, **meta}
-    return Resource.of({"kind": kind, "metadata": named, "spec": spec})
+    return thing(kind, "x", spec, namespace="a", **meta)
 
 
 HELD = {"flags": {}, "metadata": {"flagSetId": "id"}}

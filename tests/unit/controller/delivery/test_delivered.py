@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import ClaimIndex
 from controller.delivery.delivered import delivery_of
@@ -22,15 +21,18 @@ from controller.runtime.cache import Cache
 from evaluator.flags.accept import Progress
 from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import Rollout
+from tests.worlds.objects import flag, thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
+GOOD = flag(variants={"on": 1, "off": 2})
 OFF = {**GOOD, "defaultVariant": "off"}
 
 
 def configuration(spec: dict[str, Any]) -> Resource:
-    meta = {"name": "web", "namespace": "shop"}
-    return Resource.of({"kind": "FeatureFlagConfiguration", "metadata": meta, "spec": spec})
+    return thing("FeatureFlagConfiguration", "web", spec)
 
 
 def nothing(_: str) -> Resource | None:
@@ -38,12 +40,11 @@ def nothing(_: str) -> Resource | None:
 
 
 def override(name: str, **spec: Any) -> Resource:
-    meta = {"name": name, "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
     wanted = {
         "flagSetRef": {"name": "web"}, "flag": "a", "variant": "off", "reason": "INC-1",
         "expiresAt": "2026-01-01T12:00:00+01:00",
     }  # fmt: skip
-    return Resource.of({"kind": "FlagOverride", "metadata": meta, "spec": wanted | spec})
+    return thing("FlagOverride", name, wanted | spec, creationTimestamp="2026-01-01T00:00:00Z")
 
 
 async def digest_in_status(resource: Resource, objects: Cache, now: datetime = NOW) -> object:

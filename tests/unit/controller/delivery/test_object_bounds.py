@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.meta import Resource
 from controller.cli.published import with_bounds
 from controller.delivery.grants import Referring, changed_grants, granted_kinds
 from controller.delivery.object_bounds import BOUNDS, GRANTS, ObjectBound
 from controller.events.alert_selection import AlertGrants
 from controller.runtime.cache import Cache, Change
+from tests.worlds.objects import thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 BOUND: Final = ObjectBound(("Thing",), "namespace", 3, "TooManyThings")
 PROMISES: Final = Path(__file__).parents[4] / "docs/reference/security-promises.md"
-
-
-def thing(name: str, created: int = 0, kind: str = "Thing", **spec: object) -> Resource:
-    meta = {
-        "name": name,
-        "namespace": "shop",
-        "uid": name,
-        "creationTimestamp": f"2026-01-01T00:00:{created:02}Z",
-    }
-    return Resource.of({"kind": kind, "metadata": meta, "spec": spec})
 
 
 @given(
@@ -38,7 +31,9 @@ def thing(name: str, created: int = 0, kind: str = "Thing", **spec: object) -> R
 def test_the_oldest_count_in_any_order_and_one_that_goes_lets_the_next_in(
     ages: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    group = [thing(name, created) for name, created in ages]
+    group = [
+        thing("Thing", name, creationTimestamp=f"2026-01-01T00:00:{created:02}Z") for name, created in ages
+    ]
     by_age = [name for _, name in sorted((created, name) for name, created in ages)]
     assert [resource.name for resource in BOUND.oldest(group)] == by_age[:3]
     assert {resource.name for resource in group if BOUND.excludes(resource, group)} == {*by_age[3:]}
@@ -66,7 +61,7 @@ def grant(number: int) -> Resource:
     source = {"group": "flagstaff.dev", "kind": "FlagSet", "namespace": f"reader-{number}"}
     alert = {"group": "flagstaff.dev", "kind": "FlagAlert", "namespace": f"reader-{number}"}
     to = {"group": "flagstaff.dev", "kind": "FlagSource"}
-    return thing(f"g{number:03}", 0, "FlagGrant", **{"from": [source, alert], "to": [to]})
+    return thing("FlagGrant", f"g{number:03}", {"from": [source, alert], "to": [to]})
 
 
 def test_a_grant_beyond_the_bound_grants_nothing_until_an_older_one_is_deleted() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import Resource
 from controller.delivery.actions import Effect
 from controller.delivery.progress_words import effect_of, flag_text, served_of
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.overrides import Override
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
+from tests.worlds.objects import thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 OVERRIDE = Override("off", "banner", "off", "INC-1", 1_796_148_000)
 HIDES = 'default variant "on"'
@@ -19,17 +22,14 @@ HIDES = 'default variant "on"'
 
 def target(digest: str, served: str = "2/2", **status: Any) -> Resource:
     counts = {"served": served, "total": int(served.partition("/")[2])} if served else {}
-    return Resource.of({
-        "kind": "FeatureFlagConfiguration", "metadata": {"namespace": "shop", "name": "checkout"},
-        "status": {"digest": digest, **counts, **status},
-    })  # fmt: skip
+    found = {"digest": digest, **counts, **status}
+    return thing("FeatureFlagConfiguration", "checkout", status=found)
 
 
 def override(state: str | None = "Active", generation: int = 1, message: str = "it is so") -> Resource:
     ready = {"type": "Ready", "status": "True", "reason": state, "message": message}
     status = {"observedGeneration": generation, "state": state, "hides": HIDES, "conditions": [ready]}
-    meta = {"namespace": "shop", "name": "off", "generation": 1}
-    return Resource.of({"kind": "FlagOverride", "metadata": meta, "status": status if state else {}})
+    return thing("FlagOverride", "off", status=status if state else {})
 
 
 BEFORE = {target("a").key: "a"}

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.featureflagconfiguration import MissingShardsError
-from controller.api.meta import Resource
 from controller.delivery.delivered import Delivered, RemoteFlags, compose, delivery_of
 from evaluator.flags.canonical import digest
 from evaluator.flags.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, Bucketing, FlagSet
 from evaluator.resolving.resolve import compile_flag_set, resolve
+from tests.worlds.objects import thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 NOW = 1_700_000_000
 CONTEXT = {"targetingKey": "user-1", "tier": "gold"}
@@ -62,22 +65,14 @@ def flag_set_of(document: dict[str, Any]) -> FlagSet:
 
 def merge(local: dict[str, Any], remote: dict[str, Any], strategy: str, **entry: Any) -> Delivered:
     """What an object with these own flags delivers, whose provider has these."""
-    shard = Resource.of(
-        {
-            "kind": "FlagShard",
-            "metadata": {"name": "s", "namespace": "shop"},
-            "spec": {"digest": "d", "flagSpec": remote},
-        }
-    )
+    shard = thing("FlagShard", "s", {"digest": "d", "flagSpec": remote})
     fetched = {"name": "there", "version": "v1", "shards": [{"name": "s", "digest": "d"}], **entry}
     spec = {"flagSpec": local, "remoteFlagProvider": {"type": "http", "strategy": strategy}}
     return delivery_of(configuration(spec, fetched), {"s": shard}.get)
 
 
 def configuration(spec: dict[str, Any], *providers: Any) -> Resource:
-    meta = {"name": "web", "namespace": "shop"}
-    body = {"kind": "FeatureFlagConfiguration", "metadata": meta, "spec": spec}
-    return Resource.of({**body, "status": {"providers": list(providers)}})
+    return thing("FeatureFlagConfiguration", "web", spec, {"providers": list(providers)})
 
 
 def answers(flag_set: FlagSet) -> dict[str, tuple[Any, ...]]:
@@ -140,15 +135,8 @@ def test_provenance_and_staleness_change_no_digest(
 @pytest.mark.parametrize("providers", ["text", ["text"], [{"shards": "text"}], None, [{}]], ids=str)
 def test_a_status_that_is_malformed_has_no_remote_flags_or_says_so(providers: Any) -> None:
     local: dict[str, Any] = {"flags": {}}
-    resource = configuration({"flagSpec": local, "remoteFlagProvider": {"type": "http"}})
-    broken = Resource.of(
-        {
-            "kind": "FeatureFlagConfiguration",
-            "metadata": {"name": "web", "namespace": "shop"},
-            "spec": dict(resource.spec),
-            "status": {"providers": providers},
-        }
-    )
+    spec = {"flagSpec": local, "remoteFlagProvider": {"type": "http"}}
+    broken = thing("FeatureFlagConfiguration", "web", spec, {"providers": providers})
     assert delivery_of(broken, nothing).flag_set.flags == {}
 
 

@@ -8,16 +8,15 @@ from controller.api.meta import ObjectKey, Resource
 from controller.delivery.overrides import BY_WRITER, target_of
 from controller.delivery.rollouts import PromotedSets
 from controller.runtime.cache import Cache
+from tests.worlds.objects import flag, thing
 from tests.worlds.stages import written_by
 
 TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")
 
 
 def shard(name: str, uid: str = "1", value: Any = 1) -> Resource:
-    flag = {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"}
-    document = {"flags": {"a": flag}, "$evaluators": {"nl": {"==": [1, 1]}}}
-    meta = {"namespace": "shop", "name": name, "uid": uid}
-    return Resource.of({"kind": "FlagShard", "metadata": meta, "spec": {"digest": "d", "flagSpec": document}})
+    document = {"flags": {"a": flag(variants={"on": value})}, "$evaluators": {"nl": {"==": [1, 1]}}}
+    return thing("FlagShard", name, {"digest": "d", "flagSpec": document}, uid=uid)
 
 
 def test_promoted_definitions_are_parsed_once_and_kept_while_they_are_needed() -> None:
@@ -26,12 +25,12 @@ def test_promoted_definitions_are_parsed_once_and_kept_while_they_are_needed() -
     sets = PromotedSets(objects.get)
     first = sets.of(TARGET, ["one", "missing"])
     assert first.keys() == {"one"}
-    flag = first["one"].flags["a"]
-    assert dict(flag.variants) == {"on": 1}
+    promoted = first["one"].flags["a"]
+    assert dict(promoted.variants) == {"on": 1}
     assert set(first["one"].evaluators) == {"nl"}
     again = sets.of(TARGET, ["one"])["one"]
     assert again is first["one"]
-    assert again.flags["a"] is flag
+    assert again.flags["a"] is promoted
     # A deleted one that is made again is another, whatever its name says.
     objects.put(shard("one", uid="2", value=2))
     assert sets.of(TARGET, ["one"])["one"].flags["a"].variants == {"on": 2}
@@ -65,13 +64,7 @@ def test_a_rollout_is_of_what_the_flag_set_has_written_or_else_of_the_object_of_
     objects = Cache([BY_WRITER])
     for kind, name in present:
         written = written_by("web") if name == "web-eu" else {}
-        objects.put(Resource.of({"kind": kind, "metadata": {"namespace": "shop", "name": name, **written}}))
-    rollout = Resource.of(
-        {
-            "kind": "FlagRollout",
-            "metadata": {"namespace": "shop", "name": "r"},
-            "spec": {"flagSetRef": {"name": "web"}},
-        }
-    )
+        objects.put(thing(kind, name, **written))
+    rollout = thing("FlagRollout", "r", {"flagSetRef": {"name": "web"}})
     referred = target_of(objects, rollout)
     assert (referred and (referred.key.kind, referred.name)) == target

@@ -259,7 +259,7 @@ class Preview(Desk):
         self.objects.learn(
             Resource(key, name, 1, version, spec={"flagSpec": {"flags": flags, "metadata": own}})
         )
-        self.objects.learn(thing("FlagSet", name, status=found, resource_version=version, annotations=notes))
+        self.objects.learn(thing("FlagSet", name, status=found, resourceVersion=version, annotations=notes))
         return self.waiting_reasons()
 
 

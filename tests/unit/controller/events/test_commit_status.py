@@ -230,7 +230,7 @@ class Repository(Desk):
             {"type": type_, "status": "True", "message": text} for type_, text in layers.items()
         ]
         self.version = getattr(self, "version", 10) + 1
-        self.objects.learn(thing("FlagSet", "flags", status=found, resource_version=str(self.version)))
+        self.objects.learn(thing("FlagSet", "flags", status=found, resourceVersion=str(self.version)))
         return [(each.reason, each.state or "") for each in self.box.pending.values()]
 
 

@@ -12,6 +12,7 @@ from controller.events.alert_stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.cache import Change
 from controller.runtime.watches import keys_to_wake
 from tests.worlds.events import CHAT, Desk, alert, event, failure_event, status
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event
@@ -22,15 +23,14 @@ FLAGS = {"group": "flagstaff.dev", "kind": "FlagSet"}
 
 
 def namespace(name: str = "other", version: str = "1", **labels: str) -> Resource:
-    return Resource(ObjectKey("Namespace", "", name), name, 0, version, labels=labels or TEAM)
+    return thing("Namespace", name, namespace="", resourceVersion=version, labels=labels or TEAM)
 
 
 def grant(
     to: dict[str, Any] | None = None, from_namespace: str = "shop", kind: str = "FlagAlert"
 ) -> Resource:
     source = {"group": "flagstaff.dev", "kind": kind, "namespace": from_namespace}
-    spec = {"from": [source], "to": [to or FLAGS]}
-    return Resource(ObjectKey("FlagGrant", "other", "alerts"), "grant", 1, "1", spec=spec)
+    return thing("FlagGrant", "alerts", {"from": [source], "to": [to or FLAGS]}, namespace="other")
 
 
 def alert_selecting(labels: Any = None, **spec: Any) -> Resource:
@@ -44,8 +44,9 @@ def there(event: Event) -> Event:
     return replace(event, object=THERE)
 
 
-def thing(found: dict[str, Any], version: str = "1") -> Resource:
-    return Resource(THERE, "there", 1, version, status=found)
+def known(found: dict[str, Any], version: str = "1") -> Resource:
+    """The same flag set, with a status."""
+    return thing(THERE.kind, THERE.name, status=found, namespace=THERE.namespace, resourceVersion=version)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_objects_of_one_name_in_two_namespaces_are_two_incidents() -> None:
     desk = Desk(alert_selecting(), namespace("shop"), namespace(), grant())
     assert desk.accept(failure_event(), there(replace(failure_event(), key="f" * 64))) == ["BuildFailed"] * 2
     desk.learn("flags", status("BuildFailed"))
-    desk.objects.learn(thing(status("BuildFailed")))
+    desk.objects.learn(known(status("BuildFailed")))
     desk = desk.restart()
     assert desk.compare() == ["BuildFailed"] * 2
     assert desk.accept(there(event("Recovered"))) == ["BuildFailed", "BuildFailed", "Recovered"]
@@ -104,12 +105,12 @@ def test_one_message_of_a_group_distinguishes_objects_of_one_name() -> None:
 
 
 def test_a_failure_is_reported_once_its_namespace_lets_the_alert_in_and_not_after_that_ends() -> None:
-    desk = Desk(alert_selecting(), namespace(), thing(status("BuildFailed")))
+    desk = Desk(alert_selecting(), namespace(), known(status("BuildFailed")))
     assert desk.compare() == []
     desk.objects.learn(grant())
     assert desk.compare() == ["BuildFailed"]
     desk.objects.forget(grant().key)
-    desk.objects.learn(thing(status(), "2"))
+    desk.objects.learn(known(status(), "2"))
     assert desk.accept(there(event("Recovered"))) == ["BuildFailed"]
     assert desk.compare() == ["BuildFailed"]
     assert desk.box.reported == {}
@@ -118,19 +119,19 @@ def test_a_failure_is_reported_once_its_namespace_lets_the_alert_in_and_not_afte
 def test_a_namespace_that_loses_its_label_is_reported_no_more() -> None:
     desk = Desk(alert_selecting(**{"for": "5m"}), namespace(), grant())
     desk.accept(there(failure_event()))
-    desk.objects.learn(thing(status("BuildFailed")))
+    desk.objects.learn(known(status("BuildFailed")))
     desk.objects.learn(namespace(version="2", team="search"))
     assert desk.later(minutes=6) == []
     assert desk.box.status().failing is None
 
 
 def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
-    desk = Desk(alert_selecting(), namespace(), grant(), thing(status("BuildFailed")))
+    desk = Desk(alert_selecting(), namespace(), grant(), known(status("BuildFailed")))
     desk.compare()
-    again = Desk(alert_selecting(), grant(), thing(status("BuildFailed")), kept=desk.box.status())
+    again = Desk(alert_selecting(), grant(), known(status("BuildFailed")), kept=desk.box.status())
     again.compare()
     again.objects.learn(namespace())
-    again.objects.learn(thing(status(), "2"))
+    again.objects.learn(known(status(), "2"))
     assert again.compare() == ["BuildFailed", "Recovered"]
 
 

@@ -42,7 +42,7 @@ def test_a_change_that_an_event_reported_is_not_reported_again_by_its_status(giv
     once = desk.accept(given)
     assert once == [given.reason]
     # A namespace with other labels may be one whose objects an alert is about, so all are compared.
-    desk.objects.learn(thing("Namespace", "shop", resource_version="2"))
+    desk.objects.learn(thing("Namespace", "shop", resourceVersion="2"))
     assert desk.compare() == once
     assert desk.woken[-1] == (CHAT, 10.0)
     desk.now += timedelta(seconds=10)
@@ -188,7 +188,7 @@ def test_whatever_goes_wrong_an_event_is_accepted(caplog: pytest.LogCaptureFixtu
 def flag_set(
     reason: str = "Succeeded", digest: str = "", version: str = "1", *, waits: bool = False
 ) -> object:
-    return thing("FlagSet", "flags", status=status(reason, digest, waits=waits), resource_version=version)
+    return thing("FlagSet", "flags", status=status(reason, digest, waits=waits), resourceVersion=version)
 
 
 def learn(desk: Desk, found: object) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import Resource
 from controller.delivery.object_bounds import RECEIVERS
 from controller.events.receiver_reconciler import FlagReceiverReconciler
 from controller.events.receiver_stage import FLAG_RECEIVERS
@@ -16,10 +15,12 @@ from controller.runtime.cache import Cache, Change
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.watches import keys_to_wake
 from tests.worlds.events import OLD, TOKEN
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.api.meta import Resource
     from controller.runtime.result import Result
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,8 +33,7 @@ SPEC = {
 
 
 def receiver(spec: Mapping[str, Any] = SPEC, **status: Any) -> Resource:
-    meta = {"name": "push", "namespace": "shop", "uid": "u", "generation": 1}
-    return Resource.of({"kind": "FlagReceiver", "metadata": meta, "spec": spec, "status": status})
+    return thing("FlagReceiver", "push", spec, status)
 
 
 class Around:
@@ -139,10 +139,7 @@ async def test_a_receiver_that_is_gone_leaves_no_token_behind() -> None:
 
 async def test_beyond_the_bound_the_newest_receiver_is_closed_until_another_is_deleted() -> None:
     around = Around({"token": TOKEN})
-    older = [
-        Resource.of({"kind": "FlagReceiver", "metadata": {"name": f"a{number:03}", "namespace": "shop"}})
-        for number in range(RECEIVERS.most)
-    ]
+    older = [thing("FlagReceiver", f"a{number:03}") for number in range(RECEIVERS.most)]
     for resource in (*older, receiver()):
         around.objects.put(resource)
     result = await around.reconcile()

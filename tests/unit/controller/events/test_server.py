@@ -23,6 +23,7 @@ from controller.runtime.watch_health import WatchHealth
 from evaluator.http.messages import Request, Response
 from tests.unit.evaluator.http.serving import run_listener
 from tests.worlds.events import COMMIT, GITHUB, GITLAB, OLD, TOKEN, ZEROS, body_of, headers_of
+from tests.worlds.objects import cache_of, thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,23 +35,16 @@ KEY = ObjectKey("FlagReceiver", "shop", "push")
 PATH = webhook_path(TOKEN, KEY)
 
 
-def learnt(kind: str, name: str, spec: Any, *, namespace: str = "shop", **status: Any) -> Resource:
-    meta = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
-    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
-
-
 def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **more: Any) -> Resource:
     git = {"url": "ssh://git@github.com/acme/flags", "ref": {"branch": branch}}
-    return learnt("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
+    return thing("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
 
 
 class Around:
     """A receiver with one endpoint, and what came of it."""
 
     def __init__(self, *sources: Resource, sender: Sender = "github", only: str = "*") -> None:
-        self.objects = Cache(FLAG_RECEIVERS.indexes)
-        for each in sources:
-            self.objects.learn(each)
+        self.objects = cache_of(*sources, stages=(FLAG_RECEIVERS,))
         self.endpoints = Endpoints()
         self.endpoints.open(Endpoint(KEY, sender, (TOKEN, OLD), sources=(only,)))
         self.expected: list[tuple[str, str]] = []
@@ -87,7 +81,7 @@ def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
         flag_source("staging", branch="staging"),
         flag_source("elsewhere", namespace="other"),
         flag_source("resting", suspend=True),
-        learnt("FlagSource", "malformed", {"git": 7}),
+        thing("FlagSource", "malformed", {"git": 7}),
     )
     response = around.send()
     assert response.status == 200
@@ -109,7 +103,7 @@ class WatchedSpec(dict[str, Any]):
 def test_sources_of_other_repositories_are_not_read() -> None:
     git = {"url": "https://github.com/acme/others", "ref": {"branch": "main"}}
     spec = WatchedSpec(interval="1h", git=git)
-    around = Around(flag_source("production"), learnt("FlagSource", "other", spec))
+    around = Around(flag_source("production"), thing("FlagSource", "other", spec))
     spec.reads = 0
     assert json_of(around.send())["woken"] == ["FlagSource/shop/production"]
     assert spec.reads == 0
@@ -191,13 +185,13 @@ def test_a_sender_without_the_token_cannot_use_up_the_limit_of_others() -> None:
 
 def test_a_suspended_receiver_says_so() -> None:
     around = Around(flag_source("production"))
-    around.objects.learn(learnt("FlagReceiver", "push", {"suspend": True}, webhookPath=PATH))
+    around.objects.learn(thing("FlagReceiver", "push", {"suspend": True}, {"webhookPath": PATH}))
     assert around.send().status == 503
     assert around.woken == []
 
 
 def test_one_that_was_suspended_before_we_began_says_so_too() -> None:
-    around = Around(learnt("FlagReceiver", "push", {"suspend": True}, webhookPath=PATH))
+    around = Around(thing("FlagReceiver", "push", {"suspend": True}, {"webhookPath": PATH}))
     around.endpoints.close(KEY)
     assert around.send().status == 503
     assert around.send(path="/hook/None").status == 404
@@ -214,7 +208,7 @@ def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again()
 
 
 def test_a_receiver_that_is_still_to_be_opened_is_to_be_asked_again() -> None:
-    around = Around(learnt("FlagReceiver", "push", {}, webhookPath=PATH))
+    around = Around(thing("FlagReceiver", "push", {}, {"webhookPath": PATH}))
     around.endpoints.close(KEY)
     response = around.send()
     assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")

@@ -23,42 +23,29 @@ from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting, stall_on_invalid_text
 from controller.runtime.watches import indexes_of, keys_to_wake
+from tests.worlds.objects import cache_of, thing
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
 
 
-def resource(
-    kind: str, name: str, spec: Any = None, status: Any = None, *, namespace: str = "shop"
-) -> Resource:
-    meta = {"name": name, "namespace": namespace, "generation": 1}
-    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
-
-
 def flag_set(name: str = "checkout", source: str = "flags", **spec: Any) -> Resource:
     reference = {"kind": "FlagSource", "name": source}
-    return resource(KIND, name, {"sourceRef": reference, **spec})
-
-
-def objects(*found: Resource) -> Cache:
-    known = Cache()
-    for each in found:
-        known.learn(each)
-    return known
+    return thing(KIND, name, {"sourceRef": reference, **spec})
 
 
 def look(of: Resource, *found: Resource) -> ArtifactStatus:
     with stall_on_invalid_text():
-        return source_artifact(of, read(FlagSetSpec, of.spec), objects(*found))
+        return source_artifact(of, read(FlagSetSpec, of.spec), cache_of(*found))
 
 
 def waits(of: Resource, *found: Resource) -> None:
     artifact = ArtifactStatus.model_validate(ARTIFACT)
     with stall_on_invalid_text():
-        asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), objects(of, *found), artifact))
+        asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), cache_of(of, *found), artifact))
 
 
 def source(**status: Any) -> Resource:
-    return resource("FlagSource", "flags", {}, status)
+    return thing("FlagSource", "flags", {}, status)
 
 
 def test_a_source_s_artifact_is_read_from_its_status() -> None:
@@ -98,9 +85,9 @@ WAITS = {"conditions": [{"type": "Ready", "status": "False", "reason": "Artifact
 @pytest.mark.parametrize(
     ("of", "found"),
     [
-        (flag_set(), resource("FlagSource", "flags", {"suspend": True}, {})),
+        (flag_set(), thing("FlagSource", "flags", {"suspend": True}, {})),
         (replace(flag_set(), status=WAITS), source()),
-        (flag_set(source="flux"), resource("GitRepository", "flux", {}, {})),
+        (flag_set(source="flux"), thing("GitRepository", "flux", {}, {})),
     ],
     ids=["suspended", "not the FlagSet's first look", "of another controller"],
 )
@@ -114,12 +101,12 @@ def test_of_other_sources_without_an_artifact_it_is_said_at_once(of: Resource, f
 ELSEWHERE = {"kind": "Bucket", "name": "b", "namespace": "other"}
 FROM = {"group": "flagstaff.dev", "kind": "FlagSet", "namespace": "shop"}
 TO = {"group": "source.toolkit.fluxcd.io", "kind": "Bucket"}
-SHARED = resource("Bucket", "b", {}, {"artifact": ARTIFACT}, namespace="other")
+SHARED = thing("Bucket", "b", {}, {"artifact": ARTIFACT}, namespace="other")
 
 
 def grant(from_: Any = (FROM,), to: Any = (TO,), namespace: str = "other") -> Resource:
     spec = {"from": list(from_), "to": list(to)}
-    return resource("FlagGrant", "lets", spec, namespace=namespace)
+    return thing("FlagGrant", "lets", spec, namespace=namespace)
 
 
 @pytest.mark.parametrize("there", [[SHARED], []], ids=["there", "not there"])
@@ -161,8 +148,8 @@ def test_a_grant_lets_only_the_objects_it_names_refer_to_the_objects_it_names(
 def test_the_health_of_a_source_is_shown_only_where_a_grant_opens_it(
     found: list[Resource], count: int
 ) -> None:
-    suspended = resource("Bucket", "b", {"suspend": True}, namespace="other")
-    assert len(source_health(flag_set(sourceRef=ELSEWHERE), objects(suspended, *found))) == count
+    suspended = thing("Bucket", "b", {"suspend": True}, namespace="other")
+    assert len(source_health(flag_set(sourceRef=ELSEWHERE), cache_of(suspended, *found))) == count
 
 
 def test_its_own_namespace_may_be_named() -> None:
@@ -180,7 +167,7 @@ def test_its_own_namespace_may_be_named() -> None:
 )
 def test_a_kind_of_another_group_is_another_kind(version: str, fits: bool) -> None:
     reference = {"kind": "Bucket", "name": "flags", "apiVersion": version}
-    found = resource("Bucket", "flags", {}, {"artifact": ARTIFACT})
+    found = thing("Bucket", "flags", {}, {"artifact": ARTIFACT})
     if fits:
         assert look(flag_set(sourceRef=reference), found).url == "http://x/y"
     else:
@@ -198,13 +185,13 @@ def test_a_kind_of_another_group_is_another_kind(version: str, fits: bool) -> No
     ],
 )
 def test_ready_is_what_was_said_of_this_generation(status: Any, is_ready: bool) -> None:
-    assert ready(resource(KIND, "x", {}, status)) is is_ready
+    assert ready(thing(KIND, "x", {}, status)) is is_ready
 
 
 def test_a_dependency_of_another_source_need_only_be_ready() -> None:
     done = {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True"}]}
     other = {"sourceRef": {"kind": "FlagSource", "name": "platform"}}
-    waits(flag_set(dependsOn=[{"name": "early"}]), resource(KIND, "early", other, done))
+    waits(flag_set(dependsOn=[{"name": "early"}]), thing(KIND, "early", other, done))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +215,7 @@ def test_a_cycle_among_others_is_theirs_to_mend() -> None:
 
 
 def test_a_neighbour_with_an_odd_spec_affects_no_other() -> None:
-    odd = resource(KIND, "b", {"dependsOn": "everything", "sourceRef": "?"})
+    odd = thing(KIND, "b", {"dependsOn": "everything", "sourceRef": "?"})
     with pytest.raises(Waiting, match="FlagSet b is not ready"):
         waits(flag_set("a", dependsOn=[{"name": "b"}]), odd)
 
@@ -239,11 +226,11 @@ READY = {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "Tr
 def test_a_source_that_it_depends_on_must_be_ready() -> None:
     waiting = flag_set(dependsOn=[{"kind": "Bucket", "name": "prices"}])
     with pytest.raises(Waiting, match="Bucket prices does not exist"):
-        waits(waiting, resource("FlagSource", "prices", {}, READY))
+        waits(waiting, thing("FlagSource", "prices", {}, READY))
     failed = {**READY, "conditions": [{"type": "Ready", "status": "False", "message": "no such bucket"}]}
     with pytest.raises(Waiting, match="Bucket prices is not ready: no such bucket"):
-        waits(waiting, resource("Bucket", "prices", {}, failed))
-    waits(waiting, resource("Bucket", "prices", {}, READY))
+        waits(waiting, thing("Bucket", "prices", {}, failed))
+    waits(waiting, thing("Bucket", "prices", {}, READY))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +246,7 @@ def test_a_source_that_it_depends_on_must_be_ready() -> None:
 )
 def test_an_expression_says_whether_it_is_ready_in_place_of_the_condition(text: str, message: str) -> None:
     base = flag_set("base")
-    base = resource(KIND, "base", dict(base.spec), {"flags": 3})
+    base = thing(KIND, "base", dict(base.spec), {"flags": 3})
     waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": text}])
     if not message:
         waits(waiting, base)
@@ -286,7 +273,7 @@ def test_expressions_are_refused_before_they_are_read_where_they_are_too_long_to
 
 
 def test_an_expression_over_an_object_that_is_too_large_fails_before_it_is_converted() -> None:
-    base = resource(KIND, "base", {}, {"entries": {str(number): "" for number in range(20_000)}})
+    base = thing(KIND, "base", {}, {"entries": {str(number): "" for number in range(20_000)}})
     waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": "1 == 1"}])
     with pytest.raises(Waiting, match="fails: 1:1: the objects that it is about are too large"):
         waits(waiting, base)
@@ -295,7 +282,7 @@ def test_an_expression_over_an_object_that_is_too_large_fails_before_it_is_conve
 def test_a_source_of_the_name_of_a_flag_set_is_no_way_back() -> None:
     waits(
         flag_set(dependsOn=[{"kind": "FlagSource", "name": "checkout"}]),
-        resource("FlagSource", "checkout", {}, READY),
+        thing("FlagSource", "checkout", {}, READY),
     )
 
 
@@ -310,7 +297,7 @@ def woken_by(before: Resource, after: Resource, **depends_on: Any) -> bool:
 
 
 def test_a_dependency_that_becomes_ready_or_changes_for_an_expression_wakes_it() -> None:
-    before = resource("FlagSource", "prices", {}, {})
+    before = thing("FlagSource", "prices", {}, {})
     becomes = replace(before, status=READY, resource_version="2")
     other = replace(before, status={"size": 1}, resource_version="2")
     assert woken_by(before, becomes)
@@ -333,7 +320,7 @@ ROLLING = {
 
 
 def test_a_dependency_in_a_rollout_is_ready_and_that_it_is_rolled_out_is_said() -> None:
-    base = resource(KIND, "base", {}, ROLLING)
+    base = thing(KIND, "base", {}, ROLLING)
     depending = flag_set(source="other", dependsOn=[{"name": "base"}])
     waits(depending, base)
     cache = Cache(indexes_of((FLAG_SETS,)))
@@ -351,7 +338,7 @@ def test_a_dependency_in_a_rollout_is_ready_and_that_it_is_rolled_out_is_said() 
 
 
 def test_an_expression_may_wait_until_a_dependency_is_rolled_out() -> None:
-    base = resource(KIND, "base", {}, ROLLING)
+    base = thing(KIND, "base", {}, ROLLING)
     text = "!dep.status.conditions.exists(c, c.type == 'RolloutActive')"
     waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": text}])
     with pytest.raises(Waiting, match="readyExpr is false"):

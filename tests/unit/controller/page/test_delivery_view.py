@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.meta import Resource
 from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import StageHealth, Where
@@ -17,20 +16,17 @@ from controller.page.delivery_facts import timeline
 from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets, time_served_by
 from tests.worlds import delivery as worlds
 from tests.worlds.delivery import WORLDS
+from tests.worlds.objects import thing
 from tests.worlds.page import NOW, FakeSource, ask, text
 
 if TYPE_CHECKING:
+    from controller.api.meta import Resource
     from controller.delivery.set_state import SetState
     from controller.page.delivery_facts import Milestone
 
 NEW: Final = "main@sha1:" + "2" * 40
 OLD: Final = "main@sha1:" + "1" * 40
 READY: Final = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "as it should be"}
-
-
-def resource(kind: str, name: str = "flags", **more: Any) -> Resource:
-    meta = {"namespace": "shop", "name": name, "generation": 1, **more.pop("metadata", {})}
-    return Resource.of({"kind": kind, "metadata": meta, **more})
 
 
 def source() -> Resource:
@@ -43,7 +39,7 @@ def source() -> Resource:
         "lastUpdateTime": "2026-11-28T11:59:02Z", "metadata": metadata,
     }  # fmt: skip
     status = {"conditions": [READY], "artifact": artifact, "observedGeneration": 1}
-    return resource("FlagSource", spec={"git": {"url": "https://git.test/a/b"}}, status=status)
+    return thing("FlagSource", "flags", spec={"git": {"url": "https://git.test/a/b"}}, status=status)
 
 
 def flag_set(applied: str = NEW, **status: Any) -> Resource:
@@ -52,7 +48,9 @@ def flag_set(applied: str = NEW, **status: Any) -> Resource:
         "conditions": [READY], "observedGeneration": 1, "lastAppliedRevision": applied,
         "lastAttemptedRevision": NEW, "digest": "sha256:bb", "history": [entry], **status,
     }  # fmt: skip
-    return resource("FlagSet", spec={"sourceRef": {"kind": "FlagSource", "name": "flags"}}, status=known)
+    return thing(
+        "FlagSet", "flags", spec={"sourceRef": {"kind": "FlagSource", "name": "flags"}}, status=known
+    )
 
 
 def configuration(served: str = "1/2", **status: Any) -> Resource:
@@ -60,12 +58,12 @@ def configuration(served: str = "1/2", **status: Any) -> Resource:
         "conditions": [READY], "observedGeneration": 1, "revision": NEW, "digest": "sha256:bb",
         "served": served, "total": 2, **status,
     }  # fmt: skip
-    metadata = {
+    metadata: dict[str, Any] = {
         "labels": {"flagstaff.dev/flagset": "flags"},
         "managedFields": [{"manager": "flagstaff-flagset/shop/flags"}],
         "annotations": {"flagstaff.dev/observed-at": "2026-11-28T11:59:01.500Z"},
     }
-    return resource("FeatureFlagConfiguration", metadata=metadata, status=known)
+    return thing("FeatureFlagConfiguration", "flags", status=known, **metadata)
 
 
 def at(seconds: int) -> datetime:
@@ -93,7 +91,7 @@ def way(state: SetState, *lagging: bool) -> tuple[Milestone, ...]:
 
 
 def test_a_revision_is_followed_from_its_source_to_the_evaluators() -> None:
-    receipt = resource(
+    receipt = thing(
         "FlagReceipt", "r",
         spec={"configuration": "flags", "proxy": "proxy-1"},
         status={"digest": "sha256:bb", "groups": [{"digest": "sha256:bb", "revision": NEW, "count": 1}]},
@@ -111,13 +109,13 @@ def test_a_revision_is_followed_from_its_source_to_the_evaluators() -> None:
 
 
 def test_a_proxy_that_delivers_something_else_is_in_progress() -> None:
-    receipt = resource(
+    receipt = thing(
         "FlagReceipt",
         "r",
         spec={"configuration": "flags", "proxy": "proxy-1"},
         status={"digest": "sha256:cc"},
     )
-    other = resource(
+    other = thing(
         "FlagReceipt", "s", spec={"configuration": "cart", "proxy": "proxy-1"}, status={"digest": "sha256:cc"}
     )
     stages = state_of(source(), flag_set(), configuration(), receipt, other).stages
@@ -246,7 +244,7 @@ def test_texts_of_strangers_are_escaped() -> None:
 
 
 def test_many_flag_sets_are_listed_on_pages_and_each_has_its_own_address() -> None:
-    many = [resource("FlagSet", f"set-{number:03}", spec={}) for number in range(250)]
+    many = [thing("FlagSet", f"set-{number:03}", spec={}) for number in range(250)]
     source_ = FakeSource(resources=many)
     assert "set-100" in text(ask(source_, "/ui/delivery?page=2"))
     assert "set-250" not in text(ask(source_, "/ui/delivery?page=9999999999"))

@@ -11,7 +11,6 @@ from controller.delivery.reach import waits_of_others
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Where
 from controller.page.delivery_facts import pending_work
-from tests.unit.controller.page.test_delivery_view import resource
 from tests.worlds.delivery import (
     FIRST,
     NEW,
@@ -24,6 +23,7 @@ from tests.worlds.delivery import (
     set_object,
     source,
 )
+from tests.worlds.objects import thing
 from tests.worlds.page import FakeSource, ask, text
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def test_a_suspended_set_says_how_to_resume() -> None:
 
 
 def test_what_is_about_no_set_waits_too() -> None:
-    broken = resource("FlagSource", "lonely", status={"conditions": conditions("GitOperationFailed", "no")})
-    lost = resource("FlagOverride", "kill", spec={"flagSetRef": {"name": "gone"}}, status={
+    broken = thing("FlagSource", "lonely", status={"conditions": conditions("GitOperationFailed", "no")})
+    lost = thing("FlagOverride", "kill", spec={"flagSetRef": {"name": "gone"}}, status={
         "state": "UnknownFlagSet", "conditions": conditions("UnknownFlagSet", "no set has this name"),
     })  # fmt: skip
     items = items_under("Problems", [broken, lost, *WORLDS["everybody has it"].objects])
@@ -158,7 +158,7 @@ def test_what_is_about_no_set_waits_too() -> None:
 
 def test_an_override_that_cannot_be_in_force_is_a_problem_of_its_set() -> None:
     unfit = override(state="UnknownVariant")
-    unfit = resource("FlagOverride", "kill", spec=dict(unfit.spec), status={
+    unfit = thing("FlagOverride", "kill", spec=dict(unfit.spec), status={
         "state": "UnknownVariant", "conditions": conditions("UnknownVariant", "it has no such variant"),
     })  # fmt: skip
     [item] = items_under("Problems", [source(), flag_set(), set_object(), unfit])

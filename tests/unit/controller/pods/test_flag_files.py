@@ -81,7 +81,7 @@ class FileCluster:
     def flags(
         self, generation: int = 1, name: str = "checkout", namespace: str = "shop", **spec: Any
     ) -> None:
-        given = {"generation": generation, "resource_version": str(generation)}
+        given = {"generation": generation, "resourceVersion": str(generation)}
         self.objects.learn(thing("FeatureFlagConfiguration", name, spec, namespace=namespace, **given))
 
     def due(self) -> bool:
@@ -169,7 +169,7 @@ async def test_what_changes_no_flag_writes_nothing() -> None:
     # Its status, the pod's own change, and the look of every minute.
     spec = {"flagSpec": switches(banner="on")}
     world.objects.learn(
-        thing("FeatureFlagConfiguration", "checkout", spec, status={"flags": 1}, resource_version="2")
+        thing("FeatureFlagConfiguration", "checkout", spec, status={"flags": 1}, resourceVersion="2")
     )
     world.pods.informer.learn("Pod", pod("a"))
     assert not world.due()

@@ -6,29 +6,30 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey
 from controller.pods.installation import DIRECT_SET
 from controller.pods.marked_workloads import MANAGER, name_refusal
 from controller.runtime.cache import Cache
+from tests.worlds.objects import cache_of, thing
 
 CHECKOUT = ObjectKey("Deployment", "shop", "checkout")
 
 
-def cache_with(kind: str, name: str = "checkout", namespace: str = "shop", **fields: Any) -> Cache:
-    cache = Cache()
-    cache.learn(Resource(ObjectKey(kind, namespace, name), "u", 1, "1", **fields))
-    return cache
+def cache_with(kind: str, name: str = "checkout", spec: Any = None, **metadata: Any) -> Cache:
+    return cache_of(thing(kind, name, spec, **metadata))
 
 
 def kept(*managers: str) -> Cache:
     """A set without owners: it was kept, or somebody wrote the label."""
     labels = {DIRECT_SET: "Deployment"}
-    return cache_with("FeatureFlagConfiguration", labels=labels, managers=frozenset(managers))
+    return cache_with(
+        "FeatureFlagConfiguration", labels=labels, managedFields=[{"manager": each} for each in managers]
+    )
 
 
 def configuration(kind: str, owner: str) -> Cache:
-    owners = ({"kind": owner, "name": "checkout", "uid": "w"},)
-    return cache_with("FeatureFlagConfiguration", labels={DIRECT_SET: kind}, owners=owners)
+    owners = [{"kind": owner, "name": "checkout", "uid": "w"}]
+    return cache_with("FeatureFlagConfiguration", labels={DIRECT_SET: kind}, ownerReferences=owners)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
+from tests.worlds.objects import cache_of, thing
 from tests.worlds.stages import take_turn
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -22,23 +23,17 @@ STAGES = (FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS)
 OPTIONS = Options(flag_files=True)
 
 
-def one(kind: str, spec: dict[str, Any], name: str = "one", namespace: str = "shop") -> Resource:
-    return Resource(ObjectKey(kind, namespace, name), f"{kind}-{name}", 1, "1", spec)
-
-
 def source(*sources: dict[str, Any], **spec: Any) -> Resource:
-    return one("FeatureFlagSource", {"sources": [*sources], **spec})
+    return thing("FeatureFlagSource", "one", {"sources": [*sources], **spec})
 
 
-FLAGS = one("FeatureFlagConfiguration", {}, "checkout")
-OTHER = one("FeatureFlagConfiguration", {}, "checkout", "other")
-IN_PROCESS = one("InProcessConfiguration", {"selector": "checkout"})
+FLAGS = thing("FeatureFlagConfiguration", "checkout")
+OTHER = thing("FeatureFlagConfiguration", "checkout", namespace="other")
+IN_PROCESS = thing("InProcessConfiguration", "one", {"selector": "checkout"})
 
 
 async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) -> tuple[str, str, str]:
-    objects = Cache(indexes_of(STAGES))
-    for each in (given, *beside):
-        objects.learn(each)
+    objects = cache_of(given, *beside, stages=STAGES)
     reconciler = SettingsReconciler(KnownObjects(objects, ()), options)
     return (await take_turn(reconciler, given, NOW)).ready
 
@@ -50,7 +45,10 @@ async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) 
         (source({"source": "checkout", "provider": "file"}), "follows shop/checkout"),
         (source({"source": "https://x", "provider": "http"}), "follows what is not of this cluster"),
         (IN_PROCESS, "follows shop/checkout"),
-        (one("InProcessConfiguration", {"host": "flags.example"}), "follows what is not of this cluster"),
+        (
+            thing("InProcessConfiguration", "one", {"host": "flags.example"}),
+            "follows what is not of this cluster",
+        ),
         (
             source({"source": "checkout"}, syncProviderArgs=["x"]),
             "follows shop/checkout; FeatureFlagSource: syncProviderArgs is ignored: give each source its "
@@ -73,8 +71,11 @@ async def test_a_flag_set_that_is_not_there_is_waited_for(given: Resource) -> No
         (source(), "FeatureFlagSource one: spec.sources"),
         (source({"source": "other/checkout"}), "FeatureFlagSource: sources[0]: "),
         (source({"source": "a", "provider": "disk"}), "FeatureFlagSource: sources[0]: provider 'disk'"),
-        (one("InProcessConfiguration", {"selector": "other/checkout"}), "InProcessConfiguration: selector: "),
-        (one("InProcessConfiguration", {}), "InProcessConfiguration: selector is missing"),
+        (
+            thing("InProcessConfiguration", "one", {"selector": "other/checkout"}),
+            "InProcessConfiguration: selector: ",
+        ),
+        (thing("InProcessConfiguration", "one", {}), "InProcessConfiguration: selector is missing"),
     ],
 )
 async def test_what_pods_are_refused_for_stalls_in_the_same_words(given: Resource, expected: str) -> None:
@@ -100,5 +101,5 @@ def test_a_flag_set_that_comes_and_a_grant_wake_those_that_they_concern() -> Non
     keys = {ObjectKey(kind, "shop", "one") for kind in ("FeatureFlagSource", "InProcessConfiguration")}
     assert keys_to_wake(STAGES, objects, Change(None, FLAGS)) == {*keys, borrowing.key}
     assert keys_to_wake(STAGES, objects, Change(FLAGS, replace(FLAGS, generation=2))) == set()
-    grant = one("FlagGrant", {"from": [{"kind": "Pod", "namespace": "bank"}]})
+    grant = thing("FlagGrant", "one", {"from": [{"kind": "Pod", "namespace": "bank"}]})
     assert keys_to_wake(STAGES, objects, Change(None, grant)) == {borrowing.key}

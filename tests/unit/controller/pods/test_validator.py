@@ -57,7 +57,9 @@ def review(name: str) -> dict[str, Any]:
     ],
 )
 async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, response: dict[str, Any]) -> None:
-    answer = ask_webhook(Validator(objection, judges_at_once(), lambda *_: None, ()).routes(), "/validate", review(name))
+    answer = ask_webhook(
+        Validator(objection, judges_at_once(), lambda *_: None, ()).routes(), "/validate", review(name)
+    )
     assert isinstance(answer, Streamed)
     assert json.loads(await body_of(answer)) == {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,

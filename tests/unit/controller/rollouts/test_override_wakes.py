@@ -9,41 +9,36 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagset import LABEL
-from controller.api.meta import Resource
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.object_bounds import OVERRIDES, WRITTEN
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
+from tests.worlds.objects import thing
 from tests.worlds.stages import written_by
 
 if TYPE_CHECKING:
+    from controller.api.meta import Resource
     from controller.runtime.cache import Index
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLAG: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on"}
 
 
-def body(kind: str, name: str, spec: dict[str, Any], **more: Any) -> Resource:
-    status = more.pop("status", {})
-    meta = {"name": name, "namespace": "shop", "uid": f"{kind}-{name}", "generation": 1, **more}
-    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
-
-
 def override(name: str, flag: str = "pay", flag_set: str = "checkout") -> Resource:
     spec = {"flagSetRef": {"name": flag_set}, "flag": flag, "variant": "off", "reason": "INC-1"}
     spec["expiresAt"] = "2026-01-01T02:00:00Z"
-    return body("FlagOverride", name, spec, creationTimestamp=f"2025-12-31T00:00:00Z-{name}")
+    return thing("FlagOverride", name, spec, creationTimestamp=f"2025-12-31T00:00:00Z-{name}")
 
 
-TARGET = body(
+TARGET = thing(
     "FeatureFlagConfiguration", "flags", {"flagSpec": {"flags": {"pay": FLAG}}}, **written_by("checkout")
 )
 SAME_BY_SET, SAME_BY_NAME, OTHER = override("a"), override("b", flag_set="flags"), override("c", "cart")
-ROLLOUT = body("FlagRollout", "r", {"flagSetRef": {"name": "checkout"}, "flags": ["pay"]})
+ROLLOUT = thing("FlagRollout", "r", {"flagSetRef": {"name": "checkout"}, "flags": ["pay"]})
 PROMOTED = {"promoted": {"digest": "sha256:1", "shard": "s"}, "phase": "Promoting"}
-RECEIPT = body(
+RECEIPT = thing(
     "FlagReceipt",
     "receipt",
     {"configuration": "flags", "proxy": "p"},
@@ -113,7 +108,7 @@ async def looked_at(number: int) -> int:
     cache = CountingCache()
     for place in range(number):
         labels = {LABEL: "checkout"}
-        cache.put(body("FeatureFlagConfiguration", f"o{place}", {"flagSpec": {"flags": {}}}, labels=labels))
+        cache.put(thing("FeatureFlagConfiguration", f"o{place}", {"flagSpec": {"flags": {}}}, labels=labels))
         cache.put(override(f"f{place:04}", f"flag-{place}"))
     cache.put(TARGET)
     cache.looked_at = 0
@@ -133,7 +128,7 @@ async def test_objects_beyond_the_bound_of_a_flag_set_concern_no_override() -> N
         stamp = {"creationTimestamp": f"2025-12-31T00:00:{place:02}Z"}
         flags = {"flagSpec": {"flags": {"pay": FLAG} if place == WRITTEN.most else {}}}
         meta = written_by("checkout") | stamp
-        cache.put(body("FeatureFlagConfiguration", f"o{place:02}", flags, **meta))
+        cache.put(thing("FeatureFlagConfiguration", f"o{place:02}", flags, **meta))
     result = await FlagOverrideReconciler(cache).reconcile(SAME_BY_SET, NOW)
     assert getattr(result.outcome, "reason", "") == "UnknownFlag"
 
@@ -146,7 +141,7 @@ def test_an_override_and_the_objects_beyond_the_bound_of_its_flag_set_wake_each_
     for place in range(WRITTEN.most + 5):
         stamp = {"creationTimestamp": f"2025-12-31T00:00:{place:02}Z"}
         meta = written_by("checkout") | stamp
-        written.append(body("FeatureFlagConfiguration", f"o{place:02}", {"flagSpec": {"flags": {}}}, **meta))
+        written.append(thing("FeatureFlagConfiguration", f"o{place:02}", {"flagSpec": {"flags": {}}}, **meta))
         cache.put(written[-1])
     woken = keys_to_wake(stages, cache, Change(None, SAME_BY_SET))
     counted = {f"o{place:02}" for place in range(WRITTEN.most)}

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import Resource
 from controller.delivery.object_bounds import ROLLOUTS as BOUND
 from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
-from tests.worlds.objects import NAMESPACE
+from tests.worlds.objects import thing
 from tests.worlds.rollouts import ClusterWorld, definition
 from tests.worlds.stages import take_turn, written_by
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 NEWEST: Final = f"r{BOUND.most:03}"
 
 
 def rollout(name: str, flag_set: str = "checkout") -> Resource:
-    meta = {"name": name, "namespace": NAMESPACE, "uid": name, "generation": 1}
-    return Resource.of({
-        "kind": "FlagRollout", "metadata": meta, "spec": {"flagSetRef": {"name": flag_set}, "flags": ["pay"]},
-    })  # fmt: skip
+    return thing("FlagRollout", name, {"flagSetRef": {"name": flag_set}, "flags": ["pay"]})
 
 
 async def test_beyond_the_bound_the_newest_rollout_is_stalled_until_another_is_deleted() -> None:
@@ -48,10 +47,7 @@ async def test_beyond_the_bound_the_newest_rollout_is_stalled_until_another_is_d
 
 def test_a_rollout_wakes_those_of_its_set_before_and_after_a_change_and_no_others() -> None:
     cache = Cache(ROLLOUTS.indexes)
-    target = {
-        "kind": "FeatureFlagConfiguration",
-        "metadata": {"name": "flags", "namespace": NAMESPACE, "uid": "f", **written_by("checkout")},
-    }
+    target = thing("FeatureFlagConfiguration", "flags", **written_by("checkout"))
     before = rollout("moved", "cart")
     after = replace(rollout("moved"), generation=2)
     rivals = [
@@ -60,7 +56,7 @@ def test_a_rollout_wakes_those_of_its_set_before_and_after_a_change_and_no_other
         rollout("former", "cart"),
         rollout("other", "hero"),
     ]
-    for resource in (Resource.of(target), after, *rivals):
+    for resource in (target, after, *rivals):
         cache.put(resource)
     woken = {key.name for key in keys_to_wake([ROLLOUTS], cache, Change(before, after))}
     assert woken == {"moved", "same", "by-name", "former"}
