@@ -69,9 +69,17 @@ spec:
   sources:
     - {provider: file, source: flags}
 END"""
+_WITH_CODE: Final = f"""{_EXAMPLE}
+mkdir -p src/shop && cat >src/shop/cart.py <<'END'
+NEW_CHECKOUT = "new-checkout"
+
+def pay(client):
+    return client.get_boolean_value(NEW_CHECKOUT, False)
+END"""
 PLAYED: Final = {
     "docs/coming-from-openfeature-operator.md": _OPERATORS,
     "docs/cli-definitions.md": _COMPARED,
+    "docs/flag-life.md": _WITH_CODE,
     "docs/observability.md": _SERVED,
     "docs/page.md": _EXAMPLE,
     "docs/reference/evaluator.md": "echo '{\"flags\": {}}' >flags.json",

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from controller.api.flagset_status import HistoryEntry
 from controller.api.manifests_writer import documentation
+from controller.authoring.flag_life import TYPES
 from controller.cli.cluster_checks import CheckResult
 from controller.cli.flag_changes import FlagChanges
 from controller.cli.flag_trace import FlagTrace
@@ -123,12 +124,26 @@ def _flag(*, layer: bool) -> dict[str, Any]:
                 "description": "A JSONLogic rule that returns the name of a variant.",
                 "$ref": "#/definitions/rule",
             },
-            "metadata": {"description": "Part of each answer.", **_metadata(layer=layer)},
+            "metadata": {
+                "description": "Part of each answer.",
+                **_metadata(layer=layer),
+                "properties": _LIFE,
+            },
         },
         **({} if layer else {"required": ["state", "variants"]}),
     }
 
 
+_LIFE: Final = {
+    "owner": {"description": "The team or person to ask."},
+    "description": {"description": "What the flag is for."},
+    "type": {"description": "How long it is meant to live; ops and permission stay.", "enum": [*TYPES, None]},
+    "expires": {"description": "The last day, such as 2026-12-31, or a time with a zone. Changes no answer."},
+    "permanent": {"description": "true: it stays, whatever its type.", "type": ["boolean", "null"]},
+    "ticket": {"description": "Where its removal is planned."},
+    "defaultValue": {"description": "The code's default, for the manifest of OpenFeature's CLI."},
+}
+"""Keys of a flag's metadata that have a meaning here; `patternProperties` judge their values, too."""
 _OF_ONE_TYPE: Final = [
     {"additionalProperties": False, "patternProperties": {_NAME: {"type": type_}}}
     for type_ in ("boolean", "string", "number", "object")

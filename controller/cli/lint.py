@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.meta import SUBJECT
+from controller.authoring.flag_life import life_notes
 from controller.cli.arguments import add_reading_arguments, committed_reference, substitutions, verify_keys
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, announce, exit_on
 from controller.cli.problems import as_json, as_sarif, failures, summary
@@ -22,6 +23,7 @@ from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
 from controller.local.commits import read_commit
 from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
+from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 from evaluator.flags.layer import Layer, read_layer
 from evaluator.flags.merge import Parsed, merge
@@ -193,6 +195,7 @@ def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
         *parsed.notes,
         *look_alikes(layers, parsed.flag_set.flags),
         *constant_parts(layers, parsed.flag_set),
+        *life_notes(layers, parsed.flag_set, now()),
     )
     return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 

@@ -69,6 +69,10 @@ class _Folding:
         self._fold(rule, ())
         return self._notes
 
+    def result(self, rule: Json) -> Json:
+        """Return what a rule always gives, or ABSENT."""
+        return self._fold(rule, ()).value
+
     def _fold(self, node: Json, path: Path) -> _Part:
         if isinstance(node, list):
             parts = [self._fold(item, (*path, at)) for at, item in enumerate(node)]
@@ -223,6 +227,11 @@ def _evaluate(rule: Json) -> _Part:
     except RuleError:
         return _DEPENDS
     return _always(value) if len(json.dumps(value)) <= _LONGEST else _DEPENDS
+
+
+def constant_result(rule: Json, evaluators: Mapping[str, Json]) -> Json:
+    """Return what a rule gives everybody; ABSENT where that depends on the context, and for no rule."""
+    return ABSENT if rule is ABSENT else _Folding(evaluators).result(rule)
 
 
 def constant_parts(layers: Sequence[Layer], flag_set: FlagSet) -> tuple[Problem, ...]:

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from controller.authoring.flag_life import UNKNOWN_USE, FactName, LifeLimits, facts_of, life_of
 from controller.delivery.flag_state import FlagState, flag_notes, new_users_text
+from controller.flagsets.constant_parts import constant_result
 from controller.page.rendering import page_number
 from evaluator.flags.model import (
     ABSENT,
@@ -130,6 +132,8 @@ STATES: Final = {
     "rules": "With rules",
     "overridden": "Overridden or rolling out",
     "held": "With a bad definition",
+    "constant": "The same for everybody",
+    "expired": "Past their date",
 }
 """The values of `state=` in the address, with their labels."""
 PERIODS: Final = {
@@ -139,6 +143,7 @@ PERIODS: Final = {
     "30d": "the last 30 days",
 }
 """The values of `since=` in the address, with their labels."""
+_FACTS: Final = {"constant": FactName.CONSTANT, "expired": FactName.EXPIRED}
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1)}
 SORTS: Final = {"": "Key", "changed": "Last change"}
 """The values of `sort=` in the address, with their labels."""
@@ -196,6 +201,8 @@ class ListedFlag:
     """The rule in words; empty: none."""
     owner: str
     change: FlagChange | None
+    expires: datetime | None
+    """From when it is past its date."""
 
     @property
     def served(self) -> bool:
@@ -255,6 +262,7 @@ def flag_row(shown: ShownSet, key: str) -> ListedFlag:
         rule_text(state, shown.served),
         owner_of(metadata),
         shown.last_changes.get(key),
+        life_of(metadata).expires,
     )
 
 
@@ -273,13 +281,26 @@ def metadata_in(shown: ShownSet, key: str) -> Mapping[str, Scalar]:
 def _is_selected(shown: ShownSet, key: str, owner: str, chosen: FlagFilter, now: datetime) -> bool:
     if chosen.owner and owner != chosen.owner:
         return False
-    if chosen.state and not _has_state(shown.flags[key], definition_in(shown, key), chosen.state):
+    if chosen.state in _FACTS:
+        if not _has_fact(shown, key, _FACTS[chosen.state], now):
+            return False
+    elif chosen.state and not _has_state(shown.flags[key], definition_in(shown, key), chosen.state):
         return False
     if chosen.since:
         count, unit = int(chosen.since[:-1]), chosen.since[-1]
         if _change_time(shown.last_changes.get(key)) < now - count * _UNITS[unit]:
             return False
     return not chosen.text or _has_text(shown.flags[key], metadata_in(shown, key), chosen.text.casefold())
+
+
+def _has_fact(shown: ShownSet, key: str, wanted: FactName, now: datetime) -> bool:
+    flag = definition_in(shown, key)
+    if flag is None:
+        return False
+    constant = constant_result(flag.targeting, shown.flag_set.evaluators)
+    metadata = metadata_of(flag, shown.flag_set)
+    facts = facts_of(flag, metadata, constant, UNKNOWN_USE, now, LifeLimits())
+    return any(fact.name is wanted for fact in facts)
 
 
 def _has_state(state: FlagState, flag: Flag | None, wanted: str) -> bool:

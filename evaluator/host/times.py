@@ -7,7 +7,7 @@ is read by the clocks of the machine that reads it.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 
@@ -28,6 +28,14 @@ def parse_time(text: object) -> datetime | None:
         return read_time(text)
     except ValueError:
         return None
+
+
+def end_of_day(text: str) -> datetime:
+    """The end in UTC of a day such as `2026-12-31`. Raises ValueError."""
+    try:
+        return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
 
 
 def parse_http_date(text: str) -> datetime | None:

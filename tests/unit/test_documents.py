@@ -42,8 +42,8 @@ OF_USERS: Final = [page for page in PAGES if page.startswith("docs/") and not pa
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE: Final = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 NAMED_TEST: Final = re.compile(r"`(\w+/[\w/]+\.py)::(test_\w+)`")
-CODE_FOLDERS: Final = ("evaluator/flags", "controller/flagsets")
-NO_CODES: Final = {"e-0", "utf-8"}
+CODE_FOLDERS: Final = ("evaluator/flags", "controller/authoring", "controller/flagsets")
+NO_CODES: Final = {"e-0", "upper-snake", "utf-8"}
 """Constants that look like a problem's code and are none."""
 OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
 OF_APPLICATIONS: Final = {"FLAGD_HOST", "FLAGD_RESOLVER"}
@@ -53,7 +53,7 @@ OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_WORDS: Final = 1200
-MOST_WORDS_IN_ALL: Final = 35_000
+MOST_WORDS_IN_ALL: Final = 37_500
 LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1900,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagsource.md": 1500, "docs/page.md": 1500,

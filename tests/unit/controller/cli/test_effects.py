@@ -40,7 +40,7 @@ READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
     "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init", "inject",
     "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page", "proxy", "refs",
-    "rollout plan", "rollout status", "schema", "stats", "trace", "tree", "up", "version", "wait",
+    "rollout plan", "rollout status", "schema", "stale", "stats", "trace", "tree", "up", "version", "wait",
 }  # fmt: skip
 NAMES: Final = {
     "source": "flags", "set": "checkout", "paused": "paused", "rollout": "checkout", "candidate": FIRST[7:19],

@@ -56,6 +56,8 @@ def rolling() -> ShownSet:
         ({"state": "rules"}, ["checkout"]),
         ({"state": "overridden"}, ["banner"]),
         ({"state": "held"}, []),
+        ({"state": "expired"}, []),
+        ({"state": "constant"}, ["banner", "cart"]),
         ({"owner": "checkout"}, ["cart", "checkout"]),
         ({"since": "1h"}, ["checkout"]),
         ({"since": "7d"}, ["banner", "checkout"]),
@@ -67,6 +69,15 @@ def rolling() -> ShownSet:
 def test_the_filter_selects(query: dict[str, str], keys: list[str]) -> None:
     selection = select_flags(SET, FlagFilter.of(query), NOW)
     assert ([row.key for row in selection.rows], selection.selected) == (keys, len(keys))
+
+
+def test_a_flag_past_its_date_says_so_in_its_row() -> None:
+    dated = {
+        name: flag(metadata={"expires": day}) for name, day in (("a", "2020-01-01"), ("b", "2999-01-01"))
+    }
+    shown = shown_set(dated)
+    assert [row.key for row in select_flags(shown, FlagFilter.of({"state": "expired"}), NOW).rows] == ["a"]
+    assert text(ask(FakeSource([shown]))).count('<p class="force">Past its date</p>') == 1
 
 
 def test_fifty_flags_make_a_page_and_a_page_beyond_the_last_is_the_last() -> None:
