@@ -24,7 +24,7 @@ from tests.chaos.faults import draw, read
 from tests.chaos.judging import Violations
 from tests.chaos.leaks import MORE, count_held, leaks
 from tests.chaos.observing import Observer, wait_settled
-from tests.chaos.world import World
+from tests.chaos.world import ChaosWorld
 from tests.cluster.assets import PLANE, find
 from tests.cluster.plane import run_plane
 from tests.cluster.plugin import install
@@ -77,7 +77,7 @@ def run(
     spine = stack.enter_context(spine_in(plane, NAMESPACE, folder))
     spine.patch("flagsource", {"spec": {"interval": "2s", "timeout": "5s"}})
     commits = Commits(spine.repository, chance)
-    world = World(spine, folder, violations)
+    world = ChaosWorld(spine, folder, violations)
     first = commits.good()
     world.start(stack, random.Random(chance.random()))
     observer = Observer(world, commits, violations)
@@ -106,7 +106,11 @@ def run(
 
 
 def break_all(
-    breaking: ThreadPoolExecutor, world: World, commits: Commits, faults: list[Fault], violations: Violations
+    breaking: ThreadPoolExecutor,
+    world: ChaosWorld,
+    commits: Commits,
+    faults: list[Fault],
+    violations: Violations,
 ) -> dict[Fault, tuple[float, int]]:
     """Each fault at its time. When each was over, and the newest number that could be served then."""
     began = time.monotonic()
@@ -126,7 +130,7 @@ def break_all(
 
 
 def report(
-    world: World, observer: Observer, commits: Commits, mended: dict[Fault, tuple[float, int]]
+    world: ChaosWorld, observer: Observer, commits: Commits, mended: dict[Fault, tuple[float, int]]
 ) -> None:
     """How much was checked, and how long the recoveries lasted."""
     answers = sum(each.checked for each in world.progress.values())
@@ -148,14 +152,14 @@ def report(
         )
 
 
-def report_held(world: World, at_rest: dict[str, dict[str, int]]) -> None:
+def report_held(world: ChaosWorld, at_rest: dict[str, dict[str, int]]) -> None:
     """The most that a process holds beyond what it held at rest."""
     now = count_held(world)
     most = {what: max(now[name][what] - before[what] for name, before in at_rest.items()) for what in MORE}
     print("held more than at rest, at most: " + ", ".join(f"{count} {what}" for what, count in most.items()))
 
 
-def recovery(world: World, over: float, number: int) -> float:
+def recovery(world: ChaosWorld, over: float, number: int) -> float:
     """Seconds from the end of a fault until every evaluator served `number` or what came later."""
     reached = (
         min((at for at, seen in each.first_seen if seen >= number), default=float("inf"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.chaos.world import World
+    from tests.chaos.world import ChaosWorld
 
 MORE: Final = {"descriptors": 60, "children": 4, "MB of memory": 64, "files": 100}
 """Than at rest after the start: connections, mirrors, watches, versions and artifacts that are in use."""
@@ -54,7 +54,7 @@ def files(folder: Path) -> int:
     return sum("objects" not in parent.split("/") and len(names) for parent, _, names in os.walk(folder))
 
 
-def count_held(world: World) -> dict[str, dict[str, int]]:
+def count_held(world: ChaosWorld) -> dict[str, dict[str, int]]:
     """What each process of ours holds, by the words of MORE."""
     return {
         name: {
@@ -67,7 +67,7 @@ def count_held(world: World) -> dict[str, dict[str, int]]:
     }
 
 
-def leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
+def leaks(world: ChaosWorld, at_rest: dict[str, dict[str, int]]) -> list[str]:
     """What is held beyond what was at rest, after a while in which it may be let go."""
     until = time.monotonic() + _PATIENCE
     while (found := _leaks(world, at_rest)) and time.monotonic() < until:
@@ -75,7 +75,7 @@ def leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
     return found
 
 
-def _leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
+def _leaks(world: ChaosWorld, at_rest: dict[str, dict[str, int]]) -> list[str]:
     found = [
         f"{name} has {count} {what}, and had {at_rest[name][what]}"
         for name, now in count_held(world).items()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.commits import Commits
     from tests.chaos.judging import Violations
-    from tests.chaos.world import World
+    from tests.chaos.world import ChaosWorld
 
 _EVERY: Final = 0.05
 _PATIENCE: Final = 2.0
@@ -29,7 +29,7 @@ REVISION: Final = "flagstaff.dev/revision"
 class Observer:
     """A thread for each evaluator and one for the API server, until the block ends."""
 
-    def __init__(self, world: World, commits: Commits, violations: Violations) -> None:
+    def __init__(self, world: ChaosWorld, commits: Commits, violations: Violations) -> None:
         self._world, self._commits, self._violations = world, commits, violations
         self._over = threading.Event()
         self.versions: set[str] = set()
@@ -119,7 +119,7 @@ def all_flags(connection: http.client.HTTPConnection) -> dict[str, Any]:
     return answer
 
 
-def difference_after(world: World, commit: str, number: int) -> str:
+def difference_after(world: ChaosWorld, commit: str, number: int) -> str:
     """What is not yet as it must be after the last commit; empty: nothing."""
     for name, progress in world.progress.items():
         if progress.newest != number:
@@ -140,7 +140,7 @@ def difference_after(world: World, commit: str, number: int) -> str:
     return ""
 
 
-def wait_settled(world: World, commit: str, number: int, seconds: float) -> str:
+def wait_settled(world: ChaosWorld, commit: str, number: int, seconds: float) -> str:
     """The same, once it is nothing or the seconds are over."""
     until = time.monotonic() + seconds
     while (missing := difference_after(world, commit, number)) and time.monotonic() < until:

@@ -57,7 +57,7 @@ class Service(Relay):
         return self._chance.choice(self._proxies).sync
 
 
-class World:
+class ChaosWorld:
     """Everything, by the names of `faults`."""
 
     def __init__(self, spine: Spine, folder: Path, violations: Violations) -> None:

@@ -97,7 +97,7 @@ def stock(namespace: str, port: int) -> Iterator[OpenFeatureClient]:
         provider.shutdown()
 
 
-class Scene:
+class Subscribers:
     """A namespace with a flag set, the proxy that serves it, and networks on both of the proxy's sides."""
 
     def __init__(
@@ -129,10 +129,10 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(plane: Plane, namespace: str, folder: Path, *words: str) -> Iterator[Scene]:
+def scene(plane: Plane, namespace: str, folder: Path, *words: str) -> Iterator[Subscribers]:
     """A proxy with `words` on its command line for as long as the block lasts."""
     with relay(plane.port) as control, relay(0) as service:
-        found = Scene(plane, namespace, folder / "proxy", (control, service), *words)
+        found = Subscribers(plane, namespace, folder / "proxy", (control, service), *words)
         with contextlib.closing(found.proxy):
             found.start()
             yield found

@@ -15,7 +15,7 @@ import trustme
 from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
-from tests.cluster.subscribers import NAME, Following, Scene, run_subscriber, scene, stock
+from tests.cluster.subscribers import NAME, Following, Subscribers, run_subscriber, scene, stock
 from tests.worlds.objects import reader, secret
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ACCOUNT = "checkout"
 class Both(NamedTuple):
     """The two who follow one flag set."""
 
-    world: Scene
+    world: Subscribers
     ours: Following
     stock: OpenFeatureClient
 
@@ -164,7 +164,7 @@ def tenant(cluster: Plane, namespace: str, tmp_path: Path) -> Tenant:
 @pytest.fixture
 def served(
     cluster: Plane, namespace: str, tenant: Tenant, tmp_path: Path
-) -> Iterator[tuple[Scene, Following]]:
+) -> Iterator[tuple[Subscribers, Following]]:
     """A tenant's evaluator that has its first flags, from a proxy which enforces."""
     tenant.grant()
     tenant.rotate()
@@ -178,7 +178,7 @@ def served(
 
 @pytest.mark.long
 def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_file(
-    served: tuple[Scene, Following], tenant: Tenant
+    served: tuple[Subscribers, Following], tenant: Tenant
 ) -> None:
     world, ours = served
     tenant.void()
@@ -193,7 +193,7 @@ def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_f
 
 @pytest.mark.slow
 def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_newest(
-    served: tuple[Scene, Following], tenant: Tenant
+    served: tuple[Subscribers, Following], tenant: Tenant
 ) -> None:
     world, ours = served
     tenant.revoke()

@@ -48,7 +48,7 @@ def numbered_flags(number: int) -> str:
     return json.dumps({"flags": {"number": flag}})
 
 
-class World:
+class Outage:
     """A spine whose source looks by itself, a proxy, evaluators, and a stock client of each that writes down
     what it is answered.
     """
@@ -92,7 +92,7 @@ def stock(pod: PodProcess) -> Iterator[OpenFeatureClient]:
 
 
 @pytest.fixture
-def world(spare: Plane, spare_namespace: str, tmp_path: Path) -> Iterator[World]:
+def world(spare: Plane, spare_namespace: str, tmp_path: Path) -> Iterator[Outage]:
     # Without it there are no Pods, and after an outage the controller-manager takes a minute to make it.
     spare.kubectl("create", "serviceaccount", "default", "-n", spare_namespace, check=False)
     with contextlib.ExitStack() as stack:
@@ -104,7 +104,7 @@ def world(spare: Plane, spare_namespace: str, tmp_path: Path) -> Iterator[World]
         source = followed_source(delivering.target, spine.name)
         fleet = stack.enter_context(pods(spare, spine.name, source, tmp_path / "pods", "a", "b"))
         clients = [stack.enter_context(stock(each)) for each in fleet]
-        found = World(spine, delivering, clients)
+        found = Outage(spine, delivering, clients)
         within(lambda: found.ask() == [0, 0])
         wait_served(spine, "2/2")
         found.answers = [[] for _ in clients]
@@ -135,7 +135,7 @@ def kill(plane: Plane) -> Iterator[None]:
 
 @pytest.mark.parametrize("without", [freeze, kill], ids=["frozen", "killed"])
 def test_a_minute_without_the_api_server_costs_no_right_answer_and_no_newest_value(
-    spare: Plane, world: World, without: Callable[[Plane], AbstractContextManager[None]]
+    spare: Plane, world: Outage, without: Callable[[Plane], AbstractContextManager[None]]
 ) -> None:
     commit = ""
     with without(spare):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 NAMESPACE = "shop"
 
 
-class World:
+class FailingProxies:
     """A control plane of its own, and a proxy that sees it through a network that can break."""
 
     def __init__(self, plane: Plane, network: Relay, process: ProxyProcess, channel: grpc.Channel) -> None:
@@ -60,20 +60,20 @@ def plane(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def world(plane: Plane, tmp_path: Path) -> Iterator[World]:
+def world(plane: Plane, tmp_path: Path) -> Iterator[FailingProxies]:
     with (
         relay(plane.port) as network,
         proxy(plane, tmp_path, via=f"https://127.0.0.1:{network.port}") as process,
         grpc.insecure_channel(process.target) as channel,
     ):
-        yield World(plane, network, process, channel)
+        yield FailingProxies(plane, network, process, channel)
 
 
-def put(world: World, name: str, text: str) -> None:
+def put(world: FailingProxies, name: str, text: str) -> None:
     apply(world.plane, manifest(NAMESPACE, name, flags(text)))
 
 
-def test_with_the_api_server_away_flags_are_served_and_their_age_is_shown(world: World) -> None:
+def test_with_the_api_server_away_flags_are_served_and_their_age_is_shown(world: FailingProxies) -> None:
     put(world, "outage", "one")
     stream = subscribe(world.stub, f"{NAMESPACE}/outage")
     assert value(next(stream)) == "one"
@@ -89,7 +89,9 @@ def test_with_the_api_server_away_flags_are_served_and_their_age_is_shown(world:
     within(lambda: world.proxy.readyz()[1]["watches"][0]["connected"])
 
 
-def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_went(world: World) -> None:
+def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_went(
+    world: FailingProxies,
+) -> None:
     for name in ("changed", "deleted"):
         put(world, name, "before")
     streams = {name: subscribe(world.stub, f"{NAMESPACE}/{name}") for name in ("changed", "deleted", "new")}
@@ -107,7 +109,7 @@ def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_we
     assert "listed again" in world.proxy.log_text()
 
 
-def test_an_object_that_was_made_again_meanwhile_is_sent(world: World) -> None:
+def test_an_object_that_was_made_again_meanwhile_is_sent(world: FailingProxies) -> None:
     put(world, "again", "one")
     stream = subscribe(world.stub, f"{NAMESPACE}/again")
     next(stream)

@@ -19,7 +19,7 @@ from controller.sources.oci_backend import OciFactory
 from tests.contract.remotes import REMOTES
 from tests.git_http import http_proxy
 from tests.registry.front import Answer
-from tests.unit.controller.sources.git_verified import Verified
+from tests.worlds.sources import Verified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -16,8 +16,8 @@ from tests.registry.signing import Key, attachment_of, bundle, bundle_of, referr
 from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, ssh_pair
 from tests.sigstore.instance import SUBJECT
-from tests.unit.controller.sources.git_verified import Verified
 from tests.unit.controller.sources.test_bucket_verification import Signed
+from tests.worlds.sources import Verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,6 +20,7 @@ from evaluator.server.service import EvaluationService
 from evaluator.server.sse import ChangeStreams
 from evaluator.store.store import Store
 from tests.stores import swap
+from tests.worlds.hub import FakeScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -216,3 +217,21 @@ class FakeTimers:
             self.now = due[0].due
             due[0].callback()
         self.now = end
+
+
+def version(number: int, *more: str) -> FlagSet:
+    """The set `shop`, whose flag `f` differs by `number`."""
+    flags = [flag("f", {"v": number}, "v"), *(flag(key, {"on": True}, "on") for key in more)]
+    return flag_set(*flags, flagSetId="shop")
+
+
+class ServedStore:
+    """A store, timers, and a scheduler that runs when the test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.timers = FakeTimers()
+        self.scheduler = FakeScheduler()
+
+    def serve(self, flags: FlagSet) -> None:
+        swap(self.store, flags, now=NOW)

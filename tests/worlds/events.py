@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
+from controller.runtime.setbacks import Setback
 from controller.runtime.watches import indexes_of
 from tests.worlds.objects import thing
 
@@ -200,3 +202,16 @@ def headers_of(
     }[sender]
     own |= {name.replace("_", "-"): value for name, value in more.items()}
     return tuple(own.items())
+
+
+@dataclass
+class HookSecret:
+    """The Secret `hook`, which may change; or why it cannot be read."""
+
+    found: Mapping[str, bytes] | Setback | None = None
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        assert (namespace, name) == ("shop", "hook")
+        if isinstance(self.found, Setback):
+            raise self.found
+        return self.found

@@ -21,7 +21,8 @@ from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.setbacks import Failed
-from tests.worlds.objects import NAMESPACE
+from tests.worlds.objects import NAMESPACE, manifest
+from tests.worlds.objects import flag as definition
 from tests.worlds.stages import RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def flag(default: str | None = "off", **fields: Any) -> dict[str, Any]:
-    variants = {"on": True, "off": False}
-    return {"state": "ENABLED", "variants": variants, "defaultVariant": default} | fields
+    return definition(default) | fields
 
 
 BROKEN = flag("no such variant")
@@ -132,8 +132,7 @@ class World:
         known = self.cluster.objects.get(ObjectKey(KIND, NAMESPACE, name))
         wanted = {"sourceRef": {"kind": "FlagSource", "name": "flags"}, **spec}
         status = dict(known.status) if known else {"observedGeneration": -1}
-        body = {"apiVersion": "flagstaff.dev/v1beta1", "kind": KIND, "metadata": {"name": name}}
-        self.cluster.put({**body, "spec": wanted, "status": status})
+        self.cluster.put({**manifest(KIND, name, wanted), "status": status})
 
     def annotate(self, annotation: str, value: str, name: str = "checkout") -> None:
         """As `kubectl annotate` does; no new generation."""

@@ -18,6 +18,7 @@ from controller.runtime.cache import Cache
 from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -60,11 +61,8 @@ class MetricWorld:
 
     def template(self, provider: dict[str, Any], query: str, name: str = "errors", **spec: Any) -> None:
         """Create a MetricTemplate, or write it anew."""
-        self.put({
-            "apiVersion": "flagstaff.dev/v1beta1", "kind": "MetricTemplate",
-            "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"provider": provider, "query": query, **spec},
-        })  # fmt: skip
+        given = {"provider": provider, "query": query, **spec}
+        self.put(manifest("MetricTemplate", name, given, namespace="shop"))
 
     def put(self, manifest: dict[str, Any]) -> None:
         """Create an object, or write it anew."""

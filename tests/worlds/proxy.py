@@ -9,7 +9,7 @@ import itertools
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
@@ -18,16 +18,23 @@ from controller.api import flagshard as shard
 from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.api.meta import ObjectKey
 from controller.proxy.access import AccessReviews
+from controller.proxy.contents import SetPart
+from controller.proxy.receipts import ExpectedDigest, MemberClaims, Receipts
 from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
-from controller.proxy.users import User
+from controller.proxy.users import Caller, User
 from controller.proxy.watch import DELIVERING, PodUids
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
+from evaluator.wire.delivery import REPORT
+from evaluator.wire.delivery_pb2 import Member, ReportRequest, ReportResponse
 from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
-from tests.worlds.evaluator import FakeStream
+from tests.worlds.evaluator import FakeStream, answer_of
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+    from controller.delivery.claims import Place
 
 SYNC = SERVICE + "SyncFlags"
 FETCH = SERVICE + "FetchAllFlags"
@@ -35,6 +42,9 @@ OLD_SYNC = OLD_SERVICE + "SyncFlags"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
 _numbers = itertools.count(1)
+PLACE = ("shop", "flags")
+DIGEST = "sha256:new"
+OWNER = thing("FeatureFlagConfiguration", "flags")
 
 
 @dataclass
@@ -213,3 +223,41 @@ def _document(message: bytes) -> Any:
 
 
 FEATURE_FLAG = FLAG_KIND
+
+
+@dataclass
+class ReceiptScene:
+    """What is around the service that receipts are sent to."""
+
+    now: float = 1000.0
+    expected: ExpectedDigest | None = field(default_factory=lambda: ExpectedDigest(OWNER, DIGEST, 990.0))
+    caller: Caller | None = None
+    changed: list[Place] = field(default_factory=list)
+
+    def has_ended(self, uid: str) -> bool:
+        return uid == "u-ended"
+
+    def receipts(self, changed: Callable[[Place], None] | None = None) -> Receipts:
+        return Receipts(
+            parts=self.parts, expected=lambda _: self.expected, caller=lambda _: self.caller,
+            pods=self, clock=lambda: self.now, changed=changed or self.changed.append,
+        )  # fmt: skip
+
+    def parts(self, selector: str, _: Call, claims: MemberClaims) -> list[SetPart]:
+        if selector == "forbidden":
+            raise RpcError(Code.PERMISSION_DENIED, "no")
+        return [SetPart(PLACE, claims.digest, claims.revision)] if selector == "shop/flags" else []
+
+
+def call(path: str = REPORT, peer: str = "10.0.0.1:1", **headers: str) -> Call:
+    return Call(path, tuple(headers.items()), peer)
+
+
+def report(
+    receipts: Receipts, pod: str = "checkout-1", peer: str = "10.0.0.1:1", **fields: Any
+) -> ReportResponse:
+    member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
+    said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
+    request = ReportRequest(**cast("dict[str, Any]", said | fields))
+    answer = receipts.routes().unary[REPORT](call(peer=peer), request.SerializeToString())
+    return ReportResponse.FromString(answer_of(answer))

@@ -20,7 +20,7 @@ from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import manifest_of
 from controller.runtime.loop import is_worked_on
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.worlds.objects import NAMESPACE
+from tests.worlds.objects import NAMESPACE, flag, manifest
 from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
@@ -89,12 +89,7 @@ class Answers:
 
 def definition(variant: str = "off", **more: Any) -> dict[str, Any]:
     """A flag whose default variant says which commit it is of."""
-    return {
-        "state": "ENABLED",
-        "variants": {"off": "off", "on": "on", "new": "new"},
-        "defaultVariant": variant,
-        **more,
-    }
+    return flag(variant, **{"variants": {"off": "off", "on": "on", "new": "new"}, **more})
 
 
 @dataclass
@@ -133,16 +128,10 @@ class ClusterWorld:
         self.commit_document({"flags": flags, "metadata": {"flagstaff.dev/revision": revision}})
 
     def commit_document(self, document: dict[str, Any]) -> None:
-        self.cluster.put({
-            "apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlagConfiguration",
-            "metadata": {"name": "checkout"}, "spec": {"flagSpec": document},
-        })  # fmt: skip
+        self.cluster.put(manifest("FeatureFlagConfiguration", "checkout", {"flagSpec": document}))
 
     def rollout(self, name: str = "pay", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
-        self.cluster.put({
-            "apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagRollout",
-            "metadata": {"name": name, "creationTimestamp": created}, "spec": {**SPEC, **spec},
-        })  # fmt: skip
+        self.cluster.put(manifest("FlagRollout", name, {**SPEC, **spec}, creationTimestamp=created))
 
     def annotate(self, **annotations: str) -> None:
         body = manifest_of(self.cluster.the("FlagRollout", "pay"))
@@ -201,13 +190,11 @@ class ClusterWorld:
     def override(self, variant: str, name: str = "stop", minutes: int = 60, **spec: Any) -> None:
         """A FlagOverride, of the flag pay unless the spec names another."""
         expires = (self.now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.cluster.put({
-            "apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagOverride", "metadata": {"name": name},
-            "spec": {
-                "flagSetRef": {"name": "checkout"}, "flag": "pay", "variant": variant, "reason": "INC-4711",
-                "expiresAt": expires, **spec,
-            },
-        })  # fmt: skip
+        given = {
+            "flagSetRef": {"name": "checkout"}, "flag": "pay", "variant": variant, "reason": "INC-4711",
+            "expiresAt": expires, **spec,
+        }  # fmt: skip
+        self.cluster.put(manifest("FlagOverride", name, given))
 
     @property
     def target(self) -> Resource:

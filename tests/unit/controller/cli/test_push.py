@@ -21,7 +21,7 @@ from tests.registry.signing import signature_tag
 from tests.registry.tokens import token_service
 from tests.repositories import Repository
 from tests.signing import run
-from tests.unit.controller.sources.oci_opening import opener
+from tests.worlds.sources import opener
 
 if TYPE_CHECKING:
     from pathlib import Path

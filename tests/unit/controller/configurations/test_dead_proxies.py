@@ -42,7 +42,7 @@ class Leases:
 
 
 @dataclass
-class Around:
+class FollowedProxies:
     cluster: Leases = field(default_factory=Leases)
     cache: Cache = field(default_factory=Cache)
     time: float = 0.0
@@ -54,16 +54,16 @@ class Around:
 
 
 @pytest.fixture
-def around() -> Around:
-    return Around()
+def around() -> FollowedProxies:
+    return FollowedProxies()
 
 
-async def test_where_no_proxy_ever_wrote_a_receipt_nothing_is_asked(around: Around) -> None:
+async def test_where_no_proxy_ever_wrote_a_receipt_nothing_is_asked(around: FollowedProxies) -> None:
     await around.proxies.poll()
     assert around.cluster.asked == 0
 
 
-async def test_receipts_and_lease_of_a_dead_proxy_are_deleted_and_no_others(around: Around) -> None:
+async def test_receipts_and_lease_of_a_dead_proxy_are_deleted_and_no_others(around: FollowedProxies) -> None:
     for each in (RECEIPT, OTHER):
         around.cache.learn(each)
     for moment in ("t1", "t2"):
@@ -76,7 +76,7 @@ async def test_receipts_and_lease_of_a_dead_proxy_are_deleted_and_no_others(arou
 
 
 async def test_leases_that_cannot_be_read_say_nothing_about_anybody(
-    around: Around, caplog: pytest.LogCaptureFixture
+    around: FollowedProxies, caplog: pytest.LogCaptureFixture
 ) -> None:
     around.cache.learn(RECEIPT)
     around.cluster.fails = True
@@ -87,7 +87,7 @@ async def test_leases_that_cannot_be_read_say_nothing_about_anybody(
     assert "Leases cannot be read" in caplog.text
 
 
-def test_a_receipt_shows_that_its_proxy_lives(around: Around) -> None:
+def test_a_receipt_shows_that_its_proxy_lives(around: FollowedProxies) -> None:
     around.proxies.on_change(Change(None, RECEIPT))
     around.proxies.on_change(Change(OTHER, None))
     assert around.proxies.proxies.alive == ["p"]

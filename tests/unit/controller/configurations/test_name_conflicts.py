@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
 
 
-class World:
+class Claimants:
     """Objects and what is said of them."""
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> Claimants:
+    return Claimants()
 
 
-async def test_an_object_without_a_rival_has_no_condition_of_conflict(world: World) -> None:
+async def test_an_object_without_a_rival_has_no_condition_of_conflict(world: Claimants) -> None:
     key = world.there(FFC, "x", "id")
     assert (await world.look(key)).events == ()
     assert world.condition_of(key) is None
@@ -76,7 +76,7 @@ WON = "FeatureFlag shop/x of the same name is not served; remove one of them"
 
 @pytest.mark.parametrize(("kind", "reason", "message"), [(FLAG, "Shadowed", LOST), (FFC, "Shadows", WON)])
 async def test_two_objects_of_one_name_both_show_the_conflict(
-    world: World, kind: str, reason: str, message: str
+    world: Claimants, kind: str, reason: str, message: str
 ) -> None:
     keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
     settled = await world.look(keys[kind])
@@ -87,7 +87,9 @@ async def test_two_objects_of_one_name_both_show_the_conflict(
     ]
 
 
-async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_conflict(world: World) -> None:
+async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_conflict(
+    world: Claimants,
+) -> None:
     old, new = world.there(FFC, "old", "id"), world.there(FLAG, "new", "id", age=2)
     for key in (old, new):
         await world.look(key)
@@ -102,7 +104,7 @@ async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_c
     )  # fmt: skip
 
 
-async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_his(world: World) -> None:
+async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_his(world: Claimants) -> None:
     old = world.there(FFC, "secret", "id", namespace="bank")
     new = world.there(FFC, "new", "id", age=2)
     for key in (old, new):
@@ -114,7 +116,7 @@ async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_hi
     assert not {"bank", "secret"} & set(message.replace("/", " ").split())
 
 
-async def test_the_conflict_that_is_lost_gives_the_reason_and_the_message_names_all(world: World) -> None:
+async def test_the_conflict_that_is_lost_gives_the_reason_and_the_message_names_all(world: Claimants) -> None:
     world.there(FFC, "old", "id")
     key = world.there(FFC, "x", "id", age=2)
     world.there(FLAG, "x")
@@ -124,7 +126,7 @@ async def test_the_conflict_that_is_lost_gives_the_reason_and_the_message_names_
     assert [each.reason for each in settled.events] == ["Shadows", "FlagSetIdTaken"]
 
 
-async def test_a_conflict_is_reported_once_and_again_after_it_was_settled(world: World) -> None:
+async def test_a_conflict_is_reported_once_and_again_after_it_was_settled(world: Claimants) -> None:
     world.there(FFC, "x")
     key = world.there(FLAG, "x")
     assert [len((await world.look(key)).events) for _ in range(3)] == [1, 0, 0]
@@ -134,7 +136,7 @@ async def test_a_conflict_is_reported_once_and_again_after_it_was_settled(world:
     assert len((await world.look(key)).events) == 1
 
 
-async def test_one_more_conflict_is_the_only_one_that_is_reported(world: World) -> None:
+async def test_one_more_conflict_is_the_only_one_that_is_reported(world: Claimants) -> None:
     key = world.there(FFC, "x", "id", age=2)
     world.there(FLAG, "x")
     await world.look(key)
@@ -144,7 +146,9 @@ async def test_one_more_conflict_is_the_only_one_that_is_reported(world: World) 
     assert (await world.look(key)).events == ()
 
 
-async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_ends(world: World) -> None:
+async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_ends(
+    world: Claimants,
+) -> None:
     world.flags = {"a": BROKEN}
     world.there(FFC, "x")
     key = world.there(FLAG, "x")
@@ -155,7 +159,7 @@ async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_
     assert ((await world.look(key)).events, world.condition_of(key)) == ((), None)
 
 
-async def test_a_conflict_over_a_long_identifier_is_reported_once(world: World) -> None:
+async def test_a_conflict_over_a_long_identifier_is_reported_once(world: Claimants) -> None:
     long = "\u200b" * 10_000
     world.there(FFC, "a" * 250, long)
     key = world.there(FFC, "x" * 250, long, age=2)
@@ -163,7 +167,7 @@ async def test_a_conflict_over_a_long_identifier_is_reported_once(world: World) 
     assert [len((await world.look(key)).events) for _ in range(2)] == [2, 0]
 
 
-async def test_a_deleted_object_is_forgotten(world: World) -> None:
+async def test_a_deleted_object_is_forgotten(world: Claimants) -> None:
     key = world.there(FFC, "x")
     await world.look(key)
     world.reconciler.forget(key)

@@ -33,7 +33,7 @@ KIND = "FeatureFlagConfiguration"
 
 
 @dataclass
-class World:
+class ServedObject:
     """One object, its status as it is written, and proxies."""
 
     spec: dict[str, Any] = field(default_factory=lambda: {"flagSpec": {"flags": {"a": flag()}}})
@@ -83,24 +83,24 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ServedObject:
+    return ServedObject()
 
 
-async def test_without_receipts_nothing_is_reported(world: World) -> None:
+async def test_without_receipts_nothing_is_reported(world: ServedObject) -> None:
     await world.look()
     assert "served" not in world.status
     assert find(world.status, "Propagated") is None
 
 
-async def test_receipts_of_all_proxies_are_summed_up(world: World) -> None:
+async def test_receipts_of_all_proxies_are_summed_up(world: ServedObject) -> None:
     world.receipt("p1", "a", "b")
     world.receipt("p2", "c")
     await world.look()
     assert (world.status["served"], world.propagated) == ("3/3", ("True", "Served"))
 
 
-async def test_those_of_a_dead_proxy_count_no_more(world: World) -> None:
+async def test_those_of_a_dead_proxy_count_no_more(world: ServedObject) -> None:
     world.receipt("p1", "a")
     world.receipt("p2", "b")
     await world.look()
@@ -114,13 +114,15 @@ async def test_those_of_a_dead_proxy_count_no_more(world: World) -> None:
     [{"ownerReferences": [{"kind": KIND, "uid": "an earlier one"}]}, {"ownerReferences": []}],
     ids=["of an earlier object", "of none"],
 )
-async def test_a_receipt_of_another_object_of_that_name_is_none(world: World, meta: dict[str, Any]) -> None:
+async def test_a_receipt_of_another_object_of_that_name_is_none(
+    world: ServedObject, meta: dict[str, Any]
+) -> None:
     world.receipt("p1", "a", **meta)
     await world.look()
     assert "served" not in world.status
 
 
-async def test_a_receipt_that_cannot_be_read_is_left_out(world: World) -> None:
+async def test_a_receipt_that_cannot_be_read_is_left_out(world: ServedObject) -> None:
     world.receipt("p1", "a")
     world.receipt("p2", "b")
     key = ObjectKey("FlagReceipt", "shop", receipt_name("flags", "p2"))
@@ -131,7 +133,7 @@ async def test_a_receipt_that_cannot_be_read_is_left_out(world: World) -> None:
     assert world.status["served"] == "1/1"
 
 
-async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world: World) -> None:
+async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world: ServedObject) -> None:
     world.receipt("p1", "a")
     await world.look()
     for number in range(1, 10):
@@ -143,7 +145,7 @@ async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world
     assert (world.status["served"], world.writes) == ("10/10", 2)
 
 
-async def test_a_clock_that_is_set_back_holds_up_nothing(world: World) -> None:
+async def test_a_clock_that_is_set_back_holds_up_nothing(world: ServedObject) -> None:
     world.receipt("p1", "a")
     await world.look()
     world.receipt("p1", "a", "b")
@@ -151,7 +153,7 @@ async def test_a_clock_that_is_set_back_holds_up_nothing(world: World) -> None:
     assert world.status["served"] == "2/2"
 
 
-async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) -> None:
+async def test_the_larger_the_object_the_seldomer_it_is_written(world: ServedObject) -> None:
     large = {f"f{number}": flag(metadata={"x": "y" * 1000}) for number in range(500)}
     world.spec = {"flagSpec": {"flags": large}}
     world.receipt("p1", "a")
@@ -163,7 +165,7 @@ async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) ->
     assert settled.requeue_after > 3
 
 
-async def test_other_content_is_reported_at_once(world: World) -> None:
+async def test_other_content_is_reported_at_once(world: ServedObject) -> None:
     world.receipt("p1", "a")
     await world.look()
     world.spec, world.generation = {"flagSpec": {"flags": {"b": flag()}}}, 2
@@ -173,7 +175,7 @@ async def test_other_content_is_reported_at_once(world: World) -> None:
     assert world.propagated == ("False", "Lagging")
 
 
-async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
+async def test_nothing_is_written_while_nothing_changes(world: ServedObject) -> None:
     world.receipt("p1", "a")
     for _ in range(5):
         await world.look(after=10)
@@ -189,7 +191,7 @@ class CountedTasks:
         return await TRUSTED.run(task, function, *arguments, large=large)
 
 
-async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: World) -> None:
+async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: ServedObject) -> None:
     tasks = CountedTasks()
     world.reconciler = ConfigurationReconciler(world.objects, ClaimIndex(), world.proxies, tasks=tasks)
     for number in range(5):
@@ -201,7 +203,7 @@ async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: World) -
     assert len(tasks.names) == 2
 
 
-async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
+async def test_an_unsound_content_is_counted_as_well(world: ServedObject) -> None:
     world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
     await world.look()
     world.receipt("p1", "a", serves="sha256:held")
@@ -212,7 +214,9 @@ async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
     assert ready["reason"] == "InvalidFlags"
 
 
-async def test_nothing_is_reported_of_invalid_content_that_no_running_proxy_reports(world: World) -> None:
+async def test_nothing_is_reported_of_invalid_content_that_no_running_proxy_reports(
+    world: ServedObject,
+) -> None:
     world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
     world.receipt("p1", "a")
     await world.look()
@@ -222,7 +226,7 @@ async def test_nothing_is_reported_of_invalid_content_that_no_running_proxy_repo
     assert find(world.status, "Propagated") is None
 
 
-async def test_a_shard_that_comes_is_judged(world: World) -> None:
+async def test_a_shard_that_comes_is_judged(world: ServedObject) -> None:
     world.spec = {"shards": [{"name": "part", "digest": "sha256:1"}]}
     await world.look()
     world.objects.learn(Resource.of({
@@ -235,7 +239,7 @@ async def test_a_shard_that_comes_is_judged(world: World) -> None:
     assert ready["status"] == "True"
 
 
-async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: World) -> None:
+async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: ServedObject) -> None:
     world.receipt("p1", "a")
     await world.look()
     fields, (condition,) = serving_status(world.resource, world.digest)
@@ -247,7 +251,7 @@ async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: Wo
     )
 
 
-async def test_the_counts_of_each_content_are_reported_once(world: World) -> None:
+async def test_the_counts_of_each_content_are_reported_once(world: ServedObject) -> None:
     async def reasons() -> list[str]:
         world.now += timedelta(seconds=20)
         result = await world.reconciler.reconcile(world.resource, world.now)

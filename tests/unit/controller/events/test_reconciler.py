@@ -14,7 +14,7 @@ from controller.events.webhook_server import Endpoints, webhook_path
 from controller.runtime.cache import Cache, Change
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.watches import keys_to_wake
-from tests.worlds.events import OLD, TOKEN
+from tests.worlds.events import OLD, TOKEN, HookSecret
 from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
@@ -36,20 +36,14 @@ def receiver(spec: Mapping[str, Any] = SPEC, **status: Any) -> Resource:
     return thing("FlagReceiver", "push", spec, status)
 
 
-class Around:
+class Receivers:
     """A reconciler, and a Secret that may change."""
 
     def __init__(self, secret: Mapping[str, bytes] | Setback | None) -> None:
-        self.secret = secret
+        self.secret = HookSecret(secret)
         self.endpoints = Endpoints()
         self.objects = Cache()
-        self.reconciler = FlagReceiverReconciler(self._read, self.endpoints, self.objects)
-
-    async def _read(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        assert (namespace, name) == ("shop", "hook")
-        if isinstance(self.secret, Setback):
-            raise self.secret
-        return self.secret
+        self.reconciler = FlagReceiverReconciler(self.secret.read, self.endpoints, self.objects)
 
     async def reconcile(self, resource: Resource | None = None) -> Result:
         return await self.reconciler.reconcile(resource or receiver(), NOW)
@@ -59,7 +53,7 @@ class Around:
 
 
 async def test_a_path_is_shown_and_answered() -> None:
-    around = Around({"token": TOKEN})
+    around = Receivers({"token": TOKEN})
     result = await around.reconcile()
     path = result.status.fields()["webhookPath"]
     found = around.endpoints.find(path)
@@ -69,10 +63,10 @@ async def test_a_path_is_shown_and_answered() -> None:
 
 
 async def test_it_says_nothing_the_second_time_and_once_that_the_path_moved() -> None:
-    around = Around({"token": OLD})
+    around = Receivers({"token": OLD})
     first = await around.reconcile()
     again = await around.reconcile(receiver(**first.status.fields()))
-    around.secret = {"token": TOKEN, "previousToken": OLD}
+    around.secret.found = {"token": TOKEN, "previousToken": OLD}
     moved = await around.reconcile(receiver(**first.status.fields()))
     assert (first.events, again.events) == ((), ())
     assert [each.reason for each in moved.events] == ["PathChanged"]
@@ -81,7 +75,7 @@ async def test_it_says_nothing_the_second_time_and_once_that_the_path_moved() ->
 
 
 async def test_a_line_break_after_the_token_is_no_part_of_it() -> None:
-    around = Around({"token": TOKEN + b"\r\n"})
+    around = Receivers({"token": TOKEN + b"\r\n"})
     await around.reconcile()
     assert around.is_open()
 
@@ -101,27 +95,27 @@ async def test_a_line_break_after_the_token_is_no_part_of_it() -> None:
 async def test_without_a_token_nothing_is_answered_until_it_is_there(
     secret: Mapping[str, bytes] | None, setback: type[Setback], reason: str
 ) -> None:
-    around = Around({"token": TOKEN})
+    around = Receivers({"token": TOKEN})
     await around.reconcile()
-    around.secret = secret
+    around.secret.found = secret
     outcome = (await around.reconcile()).outcome
     assert (type(outcome), outcome.reason) == (setback, reason)
     assert not around.is_open()
-    around.secret = {"token": TOKEN}
+    around.secret.found = {"token": TOKEN}
     await around.reconcile()
     assert around.is_open()
 
 
 async def test_while_the_api_server_is_away_what_was_answered_still_is() -> None:
-    around = Around({"token": TOKEN})
+    around = Receivers({"token": TOKEN})
     await around.reconcile()
-    around.secret = Failed("ApiServerUnavailable", "away")
+    around.secret.found = Failed("ApiServerUnavailable", "away")
     assert isinstance((await around.reconcile()).outcome, Failed)
     assert around.is_open()
 
 
 async def test_a_spec_that_cannot_be_read_closes_the_endpoint() -> None:
-    around = Around({"token": TOKEN})
+    around = Receivers({"token": TOKEN})
     await around.reconcile()
     result = await around.reconcile(receiver({**SPEC, "type": "svn"}))
     assert (type(result.outcome), "spec.type" in result.outcome.message) == (Stalled, True)
@@ -130,7 +124,7 @@ async def test_a_spec_that_cannot_be_read_closes_the_endpoint() -> None:
 
 
 async def test_a_receiver_that_is_gone_leaves_no_token_behind() -> None:
-    around = Around({"token": TOKEN})
+    around = Receivers({"token": TOKEN})
     await around.reconcile()
     around.reconciler.forget(receiver().key)
     around.reconciler.forget(receiver().key)
@@ -138,7 +132,7 @@ async def test_a_receiver_that_is_gone_leaves_no_token_behind() -> None:
 
 
 async def test_beyond_the_bound_the_newest_receiver_is_closed_until_another_is_deleted() -> None:
-    around = Around({"token": TOKEN})
+    around = Receivers({"token": TOKEN})
     older = [thing("FlagReceiver", f"a{number:03}") for number in range(RECEIVERS.most)]
     for resource in (*older, receiver()):
         around.objects.put(resource)

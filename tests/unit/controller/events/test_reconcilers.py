@@ -19,7 +19,7 @@ from controller.events.provider_reconciler import FlagProviderReconciler
 from controller.events.service_types import SERVICES
 from controller.runtime.secret_texts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from tests.worlds.events import CHAT, NOW, Desk, alert, event
+from tests.worlds.events import CHAT, NOW, Desk, HookSecret, alert, event
 from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
@@ -51,21 +51,15 @@ class Routes:
         return ()
 
 
-class Around:
+class Providers:
     """A reconciler of providers, a Secret that may change, and what the API server keeps."""
 
     def __init__(self, secret: Mapping[str, bytes] | Setback | None = None, *, local: bool = False) -> None:
-        self.secret, self.kept = secret, FlagProviderStatus()
+        self.secret, self.kept = HookSecret(secret), FlagProviderStatus()
         self.desk, self.routes = Desk(alert()), Routes()
         self.reconciler = FlagProviderReconciler(
-            self._secret, self._newest, self.desk.outbox, self.routes, "controller-0", local, FLUX_ADDRESS  # type: ignore[arg-type]
+            self.secret.read, self._newest, self.desk.outbox, self.routes, "controller-0", local, FLUX_ADDRESS  # type: ignore[arg-type]
         )  # fmt: skip
-
-    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        assert (namespace, name) == ("shop", "hook")
-        if isinstance(self.secret, Setback):
-            raise self.secret
-        return self.secret
 
     async def _newest(self, key: ObjectKey) -> FlagProviderStatus:
         assert key == CHAT
@@ -170,7 +164,7 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
 async def test_unusable_provider_is_stalled_with_reason_and_message(
     given: dict[str, Any], secret: Any, wanted: Setback
 ) -> None:
-    around = Around(secret)
+    around = Providers(secret)
     result = await around.reconcile(given)
     assert type(result.outcome) is type(wanted)
     assert (result.outcome.reason, result.outcome.message) == (wanted.reason, wanted.message)
@@ -179,7 +173,7 @@ async def test_unusable_provider_is_stalled_with_reason_and_message(
 
 
 async def test_secret_overrides_the_spec() -> None:
-    around = Around({"address": b"https://other.example.com/y\n", "token": b"t\r\n"})
+    around = Providers({"address": b"https://other.example.com/y\n", "token": b"t\r\n"})
     result = await around.reconcile(spec(address=ADDRESS, **SECRET))
     assert result.kind == "success"
     target = around.routes.used[CHAT]
@@ -201,17 +195,17 @@ ADDRESSES: Final = st.builds(
 def test_provider_with_a_valid_spec_is_ready(kind: str, address: str, name: str) -> None:
     asked = spec(kind, address=address, channel=name, username=name)
     if not FLAG_PROVIDER.validate(asked):
-        assert asyncio.run(Around(local=True).reconcile(asked)).kind == "success"
+        assert asyncio.run(Providers(local=True).reconcile(asked)).kind == "success"
 
 
 @pytest.mark.parametrize("kind", [each for each in SERVICES if "address" not in needs_of(each)])
 async def test_service_with_a_fixed_address_needs_none(kind: ProviderType) -> None:
-    around = Around({"token": b"t"})
+    around = Providers({"token": b"t"})
     assert (await around.reconcile(spec(kind, **SECRET))).kind == "success"
 
 
 async def test_flux_is_asked_at_the_operators_address_unless_another_is_given() -> None:
-    around = Around()
+    around = Providers()
     assert (await around.reconcile(spec("flux"))).kind == "success"
     target = around.routes.used[CHAT]
     assert (target.address, target.operators) == (FLUX_ADDRESS, True)
@@ -221,22 +215,22 @@ async def test_flux_is_asked_at_the_operators_address_unless_another_is_given() 
 
 
 async def test_local_address_is_used_with_allow_local() -> None:
-    assert (await Around(local=True).reconcile(spec(address="http://127.0.0.1:8099/"))).kind == "success"
+    assert (await Providers(local=True).reconcile(spec(address="http://127.0.0.1:8099/"))).kind == "success"
 
 
 async def test_target_is_kept_while_the_secret_cannot_be_read() -> None:
-    around = Around({"address": ADDRESS.encode()})
+    around = Providers({"address": ADDRESS.encode()})
     await around.reconcile(spec(**SECRET))
-    around.secret = Failed("ApiServerFailed", "away")
+    around.secret.found = Failed("ApiServerFailed", "away")
     await around.reconcile(spec(**SECRET))
     assert around.routes.used[CHAT].address == ADDRESS
-    around.secret = None
+    around.secret.found = None
     await around.reconcile(spec(**SECRET))
     assert around.routes.used == {}
 
 
 async def test_requested_test_message_is_queued_once() -> None:
-    around = Around()
+    around = Providers()
     handled = [
         (await around.reconcile(spec(address=ADDRESS), annotations={TEST_ALERT: asked})).status.fields()[
             "lastHandledTest"
@@ -248,7 +242,7 @@ async def test_requested_test_message_is_queued_once() -> None:
 
 
 async def test_outbox_is_read_from_the_api_server() -> None:
-    around = Around()
+    around = Providers()
     around.desk.accept(event("Applied"))
     around.kept = FlagProviderStatus(dead=7)
     around.desk.outbox.begin()
@@ -260,12 +254,12 @@ async def test_outbox_is_read_from_the_api_server() -> None:
 
 async def test_delivered_condition_is_kept_after_a_restart() -> None:
     reported = {"type": "Delivered", "status": "True", "reason": "Succeeded", "message": "m"}
-    result = await Around().reconcile(spec(address=ADDRESS), status={"conditions": [reported]})
+    result = await Providers().reconcile(spec(address=ADDRESS), status={"conditions": [reported]})
     assert [(each.type, each.status) for each in result.details] == [("Delivered", "True")]
 
 
 async def test_deleted_provider_is_forgotten() -> None:
-    around = Around()
+    around = Providers()
     await around.reconcile(spec(address=ADDRESS))
     around.reconciler.forget(CHAT)
     assert around.routes.used == {}

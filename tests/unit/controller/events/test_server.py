@@ -40,7 +40,7 @@ def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **m
     return thing("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
 
 
-class Around:
+class PushReceiver:
     """A receiver with one endpoint, and what came of it."""
 
     def __init__(self, *sources: Resource, sender: Sender = "github", only: str = "*") -> None:
@@ -75,7 +75,7 @@ def json_of(response: Response) -> Any:
 
 
 def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
-    around = Around(
+    around = PushReceiver(
         flag_source("production"),
         flag_source("second"),
         flag_source("staging", branch="staging"),
@@ -103,42 +103,42 @@ class WatchedSpec(dict[str, Any]):
 def test_sources_of_other_repositories_are_not_read() -> None:
     git = {"url": "https://github.com/acme/others", "ref": {"branch": "main"}}
     spec = WatchedSpec(interval="1h", git=git)
-    around = Around(flag_source("production"), thing("FlagSource", "other", spec))
+    around = PushReceiver(flag_source("production"), thing("FlagSource", "other", spec))
     spec.reads = 0
     assert json_of(around.send())["woken"] == ["FlagSource/shop/production"]
     assert spec.reads == 0
 
 
 def test_only_sources_that_the_receiver_names_are_woken() -> None:
-    around = Around(flag_source("production"), flag_source("second"), only="second")
+    around = PushReceiver(flag_source("production"), flag_source("second"), only="second")
     assert json_of(around.send())["woken"] == ["FlagSource/shop/second"]
 
 
 def test_a_push_that_no_source_follows_is_answered_with_an_explanation() -> None:
-    response = Around(flag_source("staging", branch="staging")).send()
+    response = PushReceiver(flag_source("staging", branch="staging")).send()
     assert response.status == 200
     assert json_of(response) == {"message": "no source here follows what was pushed", "woken": []}
 
 
 def test_a_deleted_branch_wakes_and_is_not_waited_for() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     around.send({**GITHUB, "after": ZEROS, "head_commit": None})
     assert (around.woken, around.expected) == (["production"], [])
 
 
 def test_a_ping_is_answered_and_wakes_no_source() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     assert around.send(event="ping").status == 200
     assert around.woken == []
 
 
 def test_senders_with_the_token_before_find_their_old_path() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     assert around.send(token=OLD, path=webhook_path(OLD, KEY)).status == 200
 
 
 def test_a_wrong_signature_wakes_no_source_and_the_answer_says_what_to_do() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     response = around.send(token=b"a guess")
     assert response.status == 401
     assert "token of the Secret" in json_of(response)["message"]
@@ -146,7 +146,7 @@ def test_a_wrong_signature_wakes_no_source_and_the_answer_says_what_to_do() -> N
 
 
 def test_every_path_that_is_not_there_answers_alike() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     near = PATH[:-1] + ("0" if PATH[-1] != "0" else "1")
     answers = [around.send(path=path) for path in (near, "/hook/", "/hook/x/y", PATH + "/", "/hook/ü")]
     assert {(each.status, each.body, each.headers) for each in answers} == {
@@ -155,19 +155,19 @@ def test_every_path_that_is_not_there_answers_alike() -> None:
 
 
 def test_a_delivery_counts_once() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     assert [around.send().status for _ in range(2)] == [200, 409]
     assert around.send(x_github_delivery="renamed").status == 409
     assert around.woken == ["production"]
 
 
 def test_a_refused_delivery_may_come_again() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     assert [around.send(token=b"a guess").status, around.send().status] == [401, 200]
 
 
 def test_a_receiver_takes_only_so_many_and_says_when_to_come_again() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     for number in range(int(BURST)):
         assert around.send({**GITHUB, "number": number}).status == 200
     refused = around.send({**GITHUB, "number": -1})
@@ -177,28 +177,28 @@ def test_a_receiver_takes_only_so_many_and_says_when_to_come_again() -> None:
 
 
 def test_a_sender_without_the_token_cannot_use_up_the_limit_of_others() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     for _ in range(int(BURST) * 2):
         around.send(token=b"a guess")
     assert around.send().status == 200
 
 
 def test_a_suspended_receiver_says_so() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     around.objects.learn(thing("FlagReceiver", "push", {"suspend": True}, {"webhookPath": PATH}))
     assert around.send().status == 503
     assert around.woken == []
 
 
 def test_one_that_was_suspended_before_we_began_says_so_too() -> None:
-    around = Around(thing("FlagReceiver", "push", {"suspend": True}, {"webhookPath": PATH}))
+    around = PushReceiver(thing("FlagReceiver", "push", {"suspend": True}, {"webhookPath": PATH}))
     around.endpoints.close(KEY)
     assert around.send().status == 503
     assert around.send(path="/hook/None").status == 404
 
 
 def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     around.role.leading = False
     for path in (PATH, "/hook/unknown"):
         response = around.send(path=path)
@@ -208,14 +208,14 @@ def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again()
 
 
 def test_a_receiver_that_is_still_to_be_opened_is_to_be_asked_again() -> None:
-    around = Around(thing("FlagReceiver", "push", {}, {"webhookPath": PATH}))
+    around = PushReceiver(thing("FlagReceiver", "push", {}, {"webhookPath": PATH}))
     around.endpoints.close(KEY)
     response = around.send()
     assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
     assert around.send(path="/hook/None").status == 404
 
 
-COUNTED: dict[str, tuple[str, str, Callable[[Around], object]]] = {
+COUNTED: dict[str, tuple[str, str, Callable[[PushReceiver], object]]] = {
     "woke": ("github", "woke", lambda around: around.send()),
     "unmatched": ("github", "unmatched", lambda around: around.send({**GITHUB, "ref": "refs/heads/x"})),
     "ignored": ("github", "ignored", lambda around: around.send(event="ping")),
@@ -230,9 +230,9 @@ COUNTED: dict[str, tuple[str, str, Callable[[Around], object]]] = {
 
 @pytest.mark.parametrize(("sender", "outcome", "send"), COUNTED.values(), ids=COUNTED)
 def test_each_request_counts_as_what_came_of_it(
-    sender: str, outcome: str, send: Callable[[Around], object]
+    sender: str, outcome: str, send: Callable[[PushReceiver], object]
 ) -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     send(around)
     assert around.counted[-1] == (sender, outcome)
 
@@ -249,7 +249,7 @@ def test_the_metric_has_fixed_words_alone() -> None:
 
 def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     around.send({**GITHUB, "secret": "in the payload"})
     around.send(token=b"a guess")
     around.sender = "gitlab"
@@ -260,7 +260,7 @@ def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureF
 
 
 async def test_over_the_wire_a_push_wakes_and_an_oversized_one_is_refused() -> None:
-    around = Around(flag_source("production"))
+    around = PushReceiver(flag_source("production"))
     async with run_listener(around.receiver.routes(), LIMITS) as (_, port):
         assert (await post(port, PATH, body_of(GITHUB)))[0] == 200
         assert (await post(port, PATH, b" " * (MOST_BYTES + 1)))[0] == 413

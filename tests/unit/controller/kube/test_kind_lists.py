@@ -45,7 +45,7 @@ class Listing:
 
 
 @dataclass
-class Around:
+class ListedKinds:
     cluster: Listing = field(default_factory=Listing)
     cache: Cache = field(default_factory=Cache)
 
@@ -59,8 +59,8 @@ class Around:
 
 
 @pytest.fixture
-def around() -> Around:
-    return Around()
+def around() -> ListedKinds:
+    return ListedKinds()
 
 
 def body(uid: str = "u", version: str = "3") -> dict[str, Any]:
@@ -68,7 +68,7 @@ def body(uid: str = "u", version: str = "3") -> dict[str, Any]:
 
 
 async def test_everything_is_listed_once_however_long_that_takes(
-    around: Around, caplog: pytest.LogCaptureFixture
+    around: ListedKinds, caplog: pytest.LogCaptureFixture
 ) -> None:
     around.cluster.bodies = [body(), {"metadata": "malformed"}]
     around.cluster.errors = [
@@ -83,13 +83,13 @@ async def test_everything_is_listed_once_however_long_that_takes(
     assert caplog.text.count("cannot be listed yet: no") == 1
 
 
-async def test_an_object_that_went_unseen_is_forgotten(around: Around) -> None:
+async def test_an_object_that_went_unseen_is_forgotten(around: ListedKinds) -> None:
     around.cache.learn(Resource(KEY, "u", 1, "3"))
     await around.compare()
     assert around.cache.get(KEY) is None
 
 
-async def test_an_object_that_is_newer_than_the_list_stays(around: Around) -> None:
+async def test_an_object_that_is_newer_than_the_list_stays(around: ListedKinds) -> None:
     around.cache.learn(Resource(KEY, "u", 1, "10"))
     await around.compare()
     assert around.cache.get(KEY) is not None
@@ -97,7 +97,7 @@ async def test_an_object_that_is_newer_than_the_list_stays(around: Around) -> No
 
 @pytest.mark.parametrize("error", [Failed("ApiServerUnavailable", "no"), KeyError("odd")], ids=repr)
 async def test_a_kind_that_cannot_be_compared_holds_up_no_other(
-    around: Around, error: Exception, caplog: pytest.LogCaptureFixture
+    around: ListedKinds, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     around.cluster.errors = [error]
     await around.compare()
@@ -105,7 +105,9 @@ async def test_a_kind_that_cannot_be_compared_holds_up_no_other(
     assert "with the cluster" in caplog.text
 
 
-async def test_watches_begin_anew_once_for_a_kind_that_is_installed_and_not_watched(around: Around) -> None:
+async def test_watches_begin_anew_once_for_a_kind_that_is_installed_and_not_watched(
+    around: ListedKinds,
+) -> None:
     health, restarts = WatchHealth(lambda: 0.0), []
     health.record_answer(SECRET.plural, "/api/v1/secrets")
     around.cluster.version = 0

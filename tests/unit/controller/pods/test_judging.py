@@ -35,7 +35,7 @@ MANIFEST = Path(__file__).parents[4] / "deploy/components/admission/admission.ya
 
 
 @dataclass
-class World:
+class AdmissionPort:
     """The port of one replica, and its judges of objects and of workloads."""
 
     url: str
@@ -56,7 +56,7 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[AdmissionPort]:
     async with contextlib.AsyncExitStack() as stack:
         judges = []
         for _ in range(2):
@@ -79,7 +79,7 @@ async def world() -> AsyncIterator[World]:
         port = await listener.start("127.0.0.1", 0)
         stack.push_async_callback(listener.drain, 0.0)
         client = await stack.enter_async_context(aiohttp.ClientSession())
-        yield World(f"http://127.0.0.1:{port}", client, *judges)
+        yield AdmissionPort(f"http://127.0.0.1:{port}", client, *judges)
 
 
 def is_alive(pid: int) -> bool:
@@ -96,7 +96,7 @@ async def pids_in(folder: Path) -> list[int]:
 
 
 async def test_eight_endless_reviews_of_one_namespace_keep_no_other_from_an_answer(
-    world: World, tmp_path: Path
+    world: AdmissionPort, tmp_path: Path
 ) -> None:
     hostile = [asyncio.create_task(world.post_object("hostile", str(tmp_path))) for _ in range(8)]
     assert len(await pids_in(tmp_path)) == 1
@@ -114,7 +114,7 @@ async def test_eight_endless_reviews_of_one_namespace_keep_no_other_from_an_answ
 
 
 async def test_endless_reviews_of_workloads_of_one_namespace_keep_no_other_from_an_answer(
-    world: World, tmp_path: Path
+    world: AdmissionPort, tmp_path: Path
 ) -> None:
     hostile = [
         asyncio.create_task(world.workloads.judge("hostile", 30.0, spin, str(tmp_path))) for _ in range(5)
@@ -129,7 +129,7 @@ async def test_endless_reviews_of_workloads_of_one_namespace_keep_no_other_from_
     await asyncio.wait(hostile)
 
 
-async def test_a_review_ends_when_the_api_server_hangs_up(world: World, tmp_path: Path) -> None:
+async def test_a_review_ends_when_the_api_server_hangs_up(world: AdmissionPort, tmp_path: Path) -> None:
     asked = asyncio.create_task(world.post_object("shop", str(tmp_path)))
     (pid,) = await pids_in(tmp_path)
     asked.cancel()
@@ -137,7 +137,9 @@ async def test_a_review_ends_when_the_api_server_hangs_up(world: World, tmp_path
     await until(lambda: world.objects.places.usage() == {})
 
 
-async def test_a_review_ends_before_the_api_server_would_give_up(world: World, tmp_path: Path) -> None:
+async def test_a_review_ends_before_the_api_server_would_give_up(
+    world: AdmissionPort, tmp_path: Path
+) -> None:
     assert (await world.post_object("shop"))["allowed"]
     response = await world.post_object("shop", str(tmp_path), "2s")
     assert response["allowed"]
@@ -146,14 +148,16 @@ async def test_a_review_ends_before_the_api_server_would_give_up(world: World, t
     await until(lambda: not is_alive(pid))
 
 
-async def test_a_workload_whose_flags_are_not_judged_in_time_is_refused_for_that(world: World) -> None:
+async def test_a_workload_whose_flags_are_not_judged_in_time_is_refused_for_that(
+    world: AdmissionPort,
+) -> None:
     response = await world.post("/inject-workload", "shop", carrying(), "0s")
     assert not response["allowed"]
     assert (response["status"]["code"], response["status"]["reason"]) == (504, "Timeout")
     assert "were not judged" in response["status"]["message"]
 
 
-async def test_a_judgement_that_needs_too_much_memory_is_none(world: World) -> None:
+async def test_a_judgement_that_needs_too_much_memory_is_none(world: AdmissionPort) -> None:
     with pytest.raises(NotJudged, match="needs more memory than it may use"):
         await world.objects.judge("shop", 30.0, bytearray, 2**30)
 

@@ -16,7 +16,7 @@ POD: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "a"}}
 
 
 @dataclass
-class World:
+class ScaledProxy:
     """A Deployment and a clock."""
 
     there: int | None = 0
@@ -49,7 +49,7 @@ class World:
 
 
 async def test_it_starts_with_the_first_pod_and_ends_a_while_after_the_last() -> None:
-    world = World()
+    world = ScaledProxy()
     assert await world.look() == []
     world.pods.informer.learn("Pod", POD)
     assert await world.look() == [2]
@@ -61,7 +61,7 @@ async def test_it_starts_with_the_first_pod_and_ends_a_while_after_the_last() ->
 
 
 async def test_a_pod_that_comes_in_time_keeps_it() -> None:
-    world = World(there=2)
+    world = ScaledProxy(there=2)
     assert await world.look(IDLE - 1) == []
     world.pods.informer.learn("Pod", POD)
     assert world.pods.came.is_set()
@@ -71,7 +71,7 @@ async def test_a_pod_that_comes_in_time_keeps_it() -> None:
 
 
 async def test_how_many_there_are_is_left_to_others() -> None:
-    world = World(there=5)
+    world = ScaledProxy(there=5)
     world.pods.informer.learn("Pod", POD)
     assert await world.look() == []
 
@@ -87,12 +87,12 @@ async def test_how_many_there_are_is_left_to_others() -> None:
     ],
 )
 async def test_subscribers_that_nobody_injected_keep_it(status: dict[str, Any], ends: bool) -> None:
-    world = World(there=2)
+    world = ScaledProxy(there=2)
     world.receipt(**status)
     assert await world.look(IDLE) == ([0] if ends else [])
 
 
 async def test_without_a_deployment_nothing_is_done() -> None:
-    world = World(there=None)
+    world = ScaledProxy(there=None)
     world.pods.informer.learn("Pod", POD)
     assert await world.look() == []

@@ -29,7 +29,7 @@ READY: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "
 
 
 @dataclass
-class World:
+class InjectedWorkloads:
     """The namespace `shop`: Deployments of one pod each, injected with the options of the start."""
 
     names: tuple[str, ...] = ("a", "b")
@@ -150,7 +150,7 @@ def restarting_workloads(settled: Settled) -> list[str]:
 
 
 async def test_nothing_is_restarted_where_all_pods_are_current() -> None:
-    world = World()
+    world = InjectedWorkloads()
     settled = await world.look()
     assert skew(settled) == (2, 2, 0)
     assert ready(settled) == ("True", "Succeeded", "2 of 2 pods are current")
@@ -158,7 +158,7 @@ async def test_nothing_is_restarted_where_all_pods_are_current() -> None:
 
 
 async def test_after_a_change_of_the_image_workloads_are_restarted_one_after_the_other() -> None:
-    world = World()
+    world = InjectedWorkloads()
     await world.look()
     world.options = NEWER
     # Whatever else changes at that moment has the time of a pause.
@@ -185,7 +185,7 @@ async def test_after_a_change_of_the_image_workloads_are_restarted_one_after_the
 
 
 async def test_a_controller_that_starts_anew_restarts_nothing_and_knows_what_rolls_out() -> None:
-    world = World()
+    world = InjectedWorkloads()
     await world.look()
     world.options = NEWER
     await world.look()
@@ -198,7 +198,7 @@ async def test_a_controller_that_starts_anew_restarts_nothing_and_knows_what_rol
 
 
 async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_on() -> None:
-    world = World()
+    world = InjectedWorkloads()
     world.options = NEWER
     await world.look()
     await world.look(1)
@@ -221,7 +221,7 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
 
 
 async def test_a_restart_that_is_undone_halts_it_and_is_done_again_once_for_each_resume() -> None:
-    world = World(names=("a",))
+    world = InjectedWorkloads(names=("a",))
     world.options = NEWER
     for number in range(20):
         await world.look(5)
@@ -234,7 +234,7 @@ async def test_a_restart_that_is_undone_halts_it_and_is_done_again_once_for_each
 
 
 async def test_another_spec_lets_it_go_on() -> None:
-    world = World()
+    world = InjectedWorkloads()
     world.options = NEWER
     await world.look()
     await world.look(1)
@@ -247,7 +247,7 @@ async def test_another_spec_lets_it_go_on() -> None:
 
 
 async def test_pods_that_nothing_restarts_are_counted_and_named() -> None:
-    world = World(names=("a",))
+    world = InjectedWorkloads(names=("a",))
     job = [{"kind": "Job", "name": "migrate", "controller": True}]
     world.others = [world.pod("x", ownerReferences=job), world.pod("y", name="bare", ownerReferences=[])]
     world.options = NEWER
@@ -261,7 +261,7 @@ async def test_pods_that_nothing_restarts_are_counted_and_named() -> None:
 
 
 async def test_a_pause_is_made_though_some_outdated_pod_is_never_restarted() -> None:
-    world = World()
+    world = InjectedWorkloads()
     job = [{"kind": "Job", "name": "migrate", "controller": True}]
     world.others = [world.pod("x", ownerReferences=job)]
     world.options = NEWER
@@ -277,7 +277,7 @@ async def test_a_pause_is_made_though_some_outdated_pod_is_never_restarted() -> 
 
 
 async def test_only_pods_that_are_selected_count() -> None:
-    world = World()
+    world = InjectedWorkloads()
     world.options = NEWER
     spec: dict[str, Any] = {"selector": {"matchLabels": {"app": "b"}}}
     assert skew(await world.look(**spec)) == (1, 0, 1)
@@ -291,7 +291,7 @@ async def test_a_budget_is_waited_for() -> None:
         "spec": {"selector": {"matchLabels": {"app": "a"}}},
         "status": {"observedGeneration": 1, "disruptionsAllowed": 0},
     }
-    world = World(budgets=[budget])
+    world = InjectedWorkloads(budgets=[budget])
     world.options = NEWER
     await world.look()
     settled = await world.look(1)
@@ -304,7 +304,7 @@ async def test_a_workload_whose_pods_would_be_refused_keeps_those_that_it_has() 
         def flag_set(self, *_: Any, **__: Any) -> Any:
             return Objects().refer("shop", ["FlagSet"], "shop", "checkout")
 
-    world = World(names=("a",))
+    world = InjectedWorkloads(names=("a",))
     world.options, world.known = NEWER, Lost()
     await world.look()
     settled = await world.look(1)
@@ -313,7 +313,7 @@ async def test_a_workload_whose_pods_would_be_refused_keeps_those_that_it_has() 
 
 
 async def test_a_template_that_would_be_refused_is_left_alone() -> None:
-    world = World(names=("a",))
+    world = InjectedWorkloads(names=("a",))
     world.options = NEWER
     template = world.workloads["a"]["spec"]["template"]
     template["spec"]["containers"][0]["ports"] = [{"containerPort": 8013}]
@@ -324,7 +324,7 @@ async def test_a_template_that_would_be_refused_is_left_alone() -> None:
 
 
 async def test_a_template_that_was_injected_offline_is_left_alone_and_halts_nothing() -> None:
-    world = World()
+    world = InjectedWorkloads()
     template = world.workloads["a"]["spec"]["template"]
     changes = inject(template, "shop", OPTIONS, world.known)
     assert changes is not None
@@ -342,7 +342,7 @@ async def test_a_template_that_was_injected_offline_is_left_alone_and_halts_noth
 
 
 async def test_one_that_would_be_refused_is_asked_for_the_next_in_its_place() -> None:
-    world = World(names=tuple("abcdefgh"))
+    world = InjectedWorkloads(names=tuple("abcdefgh"))
     world.options = NEWER
     for name in "abcdef":
         template = world.workloads[name]["spec"]["template"]
@@ -366,7 +366,7 @@ async def test_a_look_at_many_workloads_leaves_the_event_loop_to_others() -> Non
             turns.append(None)
             await asyncio.sleep(0)
 
-    world = World(names=tuple(f"w{number:03}" for number in range(500)))
+    world = InjectedWorkloads(names=tuple(f"w{number:03}" for number in range(500)))
     world.known = known = Counting()
     world.options = NEWER
     await world.look()
@@ -385,7 +385,7 @@ async def test_a_look_at_many_workloads_leaves_the_event_loop_to_others() -> Non
 
 
 async def test_what_others_rolled_out_meanwhile_is_not_restarted() -> None:
-    world = World(rolling="a")
+    world = InjectedWorkloads(rolling="a")
     world.options = NEWER
     await world.look()
     settled = await world.look(1)
@@ -393,7 +393,7 @@ async def test_what_others_rolled_out_meanwhile_is_not_restarted() -> None:
 
 
 async def test_what_was_restarted_before_a_write_failed_is_kept() -> None:
-    world = World(failing="b")
+    world = InjectedWorkloads(failing="b")
     world.options = NEWER
     await world.look(maxConcurrent=2)
     settled = await world.look(1, maxConcurrent=2)
@@ -404,7 +404,7 @@ async def test_what_was_restarted_before_a_write_failed_is_kept() -> None:
 
 
 async def test_the_canary_is_kept_in_the_status() -> None:
-    world = World()
+    world = InjectedWorkloads()
     world.options = NEWER
     spec: dict[str, Any] = {"canary": {"soak": "5m", "workloadRef": {"kind": "Deployment", "name": "b"}}}
     await world.look(**spec)
@@ -423,6 +423,6 @@ async def test_the_canary_is_kept_in_the_status() -> None:
 
 
 async def test_a_spec_that_cannot_be_read_stalls() -> None:
-    status, reason, message = ready(await World().look(pause="soon"))
+    status, reason, message = ready(await InjectedWorkloads().look(pause="soon"))
     assert (status, reason) == ("False", "InvalidSpec")
     assert "spec.pause" in message

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class World:
+class ScrapedReceipts:
     """Every name is a flag set; each delivers `digest`, which was observed at 990."""
 
     now: float = 1000.0
@@ -72,11 +72,11 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ScrapedReceipts:
+    return ScrapedReceipts()
 
 
-def test_members_are_counted_by_flag_set_and_state(world: World) -> None:
+def test_members_are_counted_by_flag_set_and_state(world: ScrapedReceipts) -> None:
     world.report("a")
     world.report("b", digest="sha256:old")
     world.report("c", "other")
@@ -87,7 +87,7 @@ def test_members_are_counted_by_flag_set_and_state(world: World) -> None:
     assert world.values(*(f"members['{each}']" for each in states)) == [2, 1, 1]
 
 
-def test_one_that_is_silent_lags(world: World) -> None:
+def test_one_that_is_silent_lags(world: ScrapedReceipts) -> None:
     world.report("a")
     for _ in range(20):
         world.receipts.tick(1.0)
@@ -95,7 +95,7 @@ def test_one_that_is_silent_lags(world: World) -> None:
 
 
 def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first() -> None:
-    world = World(most_sets=2)
+    world = ScrapedReceipts(most_sets=2)
     for number, name in enumerate(["few", "many", "many", "more", "more", "more"]):
         world.report(f"p{number}", name)
     world.report("behind", "late", digest="sha256:old")
@@ -108,7 +108,7 @@ def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first() -> None:
     assert world.values("members['served']", "members['lagging']") == [6, 1]
 
 
-def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) -> None:
+def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: ScrapedReceipts) -> None:
     world.report("a")
     world.report("a")
     world.writes = 7
@@ -123,7 +123,9 @@ def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) ->
     ) == [2, 7, 1, 2]
 
 
-def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_follows(world: World) -> None:
+def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_follows(
+    world: ScrapedReceipts,
+) -> None:
     for pod in "ab":
         world.report(pod, digest="sha256:old")
     for _ in range(3):
@@ -147,7 +149,7 @@ def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_
     ids=["a member of another proxy", "a first set", "something else"],
 )
 def test_a_member_that_did_not_follow_at_this_proxy_has_no_latency(
-    world: World, before: str | None, fields: dict[str, Any]
+    world: ScrapedReceipts, before: str | None, fields: dict[str, Any]
 ) -> None:
     if before is not None:
         world.report("a", digest=before)

@@ -2,88 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
-from controller.proxy.contents import SetPart
 from controller.proxy.receipt_service import fleet
-from controller.proxy.receipts import ExpectedDigest, Receipts
 from controller.proxy.users import Caller
-from evaluator.http.messages import Call, Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
-from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
-from tests.worlds.evaluator import answer_of
+from evaluator.wire.delivery_pb2 import LeaveRequest, Member
+from tests.worlds.proxy import PLACE, ReceiptScene, call, report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from controller.delivery.claims import Place
-    from controller.proxy.receipts import MemberClaims
-
-PLACE = ("shop", "flags")
-DIGEST = "sha256:new"
-OWNER = Resource(ObjectKey("FeatureFlagConfiguration", *PLACE), "uid", 1, "1")
-
+    from controller.proxy.receipts import Receipts
 
 TOKEN = Caller("shop", "checkout-1", "uid-1", verified=True)
 
 
-@dataclass
-class World:
-    """What is around the service."""
-
-    now: float = 1000.0
-    expected: ExpectedDigest | None = field(default_factory=lambda: ExpectedDigest(OWNER, DIGEST, 990.0))
-    caller: Caller | None = None
-    changed: list[Place] = field(default_factory=list)
-
-    def has_ended(self, uid: str) -> bool:
-        return uid == "u-ended"
-
-    def receipts(self, changed: Callable[[Place], None] | None = None) -> Receipts:
-        return Receipts(
-            parts=self.parts, expected=lambda _: self.expected, caller=lambda _: self.caller,
-            pods=self, clock=lambda: self.now, changed=changed or self.changed.append,
-        )  # fmt: skip
-
-    def parts(self, selector: str, _: Call, claims: MemberClaims) -> list[SetPart]:
-        if selector == "forbidden":
-            raise RpcError(Code.PERMISSION_DENIED, "no")
-        return [SetPart(PLACE, claims.digest, claims.revision)] if selector == "shop/flags" else []
+@pytest.fixture
+def world() -> ReceiptScene:
+    return ReceiptScene()
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def receipts(world: World) -> Receipts:
+def receipts(world: ReceiptScene) -> Receipts:
     return world.receipts()
-
-
-def call(path: str = REPORT, peer: str = "10.0.0.1:1", **headers: str) -> Call:
-    return Call(path, tuple(headers.items()), peer)
-
-
-def report(
-    receipts: Receipts, pod: str = "checkout-1", peer: str = "10.0.0.1:1", **fields: Any
-) -> ReportResponse:
-    member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
-    said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
-    request = ReportRequest(**cast("dict[str, Any]", said | fields))
-    answer = receipts.routes().unary[REPORT](call(peer=peer), request.SerializeToString())
-    return ReportResponse.FromString(answer_of(answer))
 
 
 def counts_of(receipts: Receipts) -> list[tuple[Place, int, int]]:
     return [(each.place, each.served, each.served + each.lagging) for each in receipts.counts()]
 
 
-def test_a_receipt_makes_a_member(receipts: Receipts, world: World) -> None:
+def test_a_receipt_makes_a_member(receipts: Receipts, world: ReceiptScene) -> None:
     report(receipts)
     assert counts_of(receipts) == [(PLACE, 1, 1)]
     assert world.changed == [PLACE]
@@ -112,7 +64,9 @@ def test_one_for_what_the_caller_may_not_read_is_refused(receipts: Receipts) -> 
     assert (refused.value.code, counts_of(receipts)) == (Code.PERMISSION_DENIED, [])
 
 
-def test_the_token_decides_the_identity_whatever_the_message_claims(receipts: Receipts, world: World) -> None:
+def test_the_token_decides_the_identity_whatever_the_message_claims(
+    receipts: Receipts, world: ReceiptScene
+) -> None:
     world.caller = TOKEN
     report(receipts, pod="somebody-else")
     member = fleet(receipts)["flagSets"][0]["members"][0]
@@ -121,7 +75,7 @@ def test_the_token_decides_the_identity_whatever_the_message_claims(receipts: Re
 
 @pytest.mark.parametrize("token", [None, replace(TOKEN, verified=False), replace(TOKEN, pod="")])
 def test_without_a_token_of_a_pod_it_is_a_claim(
-    receipts: Receipts, world: World, token: Caller | None
+    receipts: Receipts, world: ReceiptScene, token: Caller | None
 ) -> None:
     world.caller = token
     report(receipts)
@@ -149,7 +103,7 @@ def test_a_malformed_message_is_refused(receipts: Receipts, path: str) -> None:
         receipts.routes().unary[path](call(path), b"\xff")
 
 
-def test_a_heartbeat_changes_nothing(receipts: Receipts, world: World) -> None:
+def test_a_heartbeat_changes_nothing(receipts: Receipts, world: ReceiptScene) -> None:
     report(receipts)
     world.now, world.changed = 1005.0, []
     report(receipts, served_for_ms=14_030)
@@ -167,7 +121,7 @@ def test_members_are_asked_to_report_less_often_where_there_are_many(receipts: R
 
 
 def test_claims_are_bounded_and_neither_members_nor_tokens_are_refused(
-    receipts: Receipts, world: World
+    receipts: Receipts, world: ReceiptScene
 ) -> None:
     receipts.most_claimed = 1
     report(receipts)
@@ -207,7 +161,7 @@ def test_a_set_without_subscribers_is_forgotten(receipts: Receipts) -> None:
     assert receipts.places() == []
 
 
-def test_a_process_whose_token_became_known_is_one_member(receipts: Receipts, world: World) -> None:
+def test_a_process_whose_token_became_known_is_one_member(receipts: Receipts, world: ReceiptScene) -> None:
     report(receipts, pod="", member=Member(instance="i"))
     world.caller = TOKEN
     report(receipts, member=Member(instance="i"))

@@ -18,8 +18,8 @@ from controller.proxy.receipts import ExpectedDigest
 from controller.proxy.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
-from tests.unit.controller.proxy.test_receipts import OWNER, PLACE, World, report
 from tests.waiting import run_beside
+from tests.worlds.proxy import OWNER, PLACE, ReceiptScene, report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -88,8 +88,8 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ReceiptScene:
+    return ReceiptScene()
 
 
 QUICK = RecorderTiming(tick=0.05, renew=0.05, pace=0.2)
@@ -97,7 +97,7 @@ QUICK = RecorderTiming(tick=0.05, renew=0.05, pace=0.2)
 
 @contextlib.asynccontextmanager
 async def run_recorder(
-    world: World, cluster: Cluster, timing: RecorderTiming = QUICK
+    world: ReceiptScene, cluster: Cluster, timing: RecorderTiming = QUICK
 ) -> AsyncIterator[Recorder]:
     queue: KeyedQueue[Place] = KeyedQueue(asyncio.get_running_loop().time, lambda: 0.0)
     receipts = world.receipts(lambda place: queue.put(place, SETTLE))
@@ -115,7 +115,7 @@ async def run_recorder(
 
 
 @contextlib.asynccontextmanager
-async def run_followed(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
+async def run_followed(world: ReceiptScene, cluster: Cluster) -> AsyncIterator[Recorder]:
     """Somebody follows, and the receipt is there."""
     async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
@@ -123,18 +123,18 @@ async def run_followed(world: World, cluster: Cluster) -> AsyncIterator[Recorder
         yield recorder
 
 
-async def test_a_receipt_is_owned_by_what_it_is_about(world: World, cluster: Cluster) -> None:
+async def test_a_receipt_is_owned_by_what_it_is_about(world: ReceiptScene, cluster: Cluster) -> None:
     async with run_followed(world, cluster):
         pass
     (written,) = cluster.of("FlagReceipt")
     assert written["metadata"]["name"] == receipt_name("flags", "proxy-1")
-    assert written["metadata"]["ownerReferences"][0]["uid"] == "uid"
+    assert written["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
     assert written["spec"] == {"configuration": "flags", "proxy": "proxy-1"}
     assert written["status"]["digest"] == "sha256:new"
 
 
 async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(
-    world: World, cluster: Cluster
+    world: ReceiptScene, cluster: Cluster
 ) -> None:
     async with run_recorder(world, cluster) as recorder:
         for _ in range(20):
@@ -144,7 +144,7 @@ async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(
     assert len(cluster.of("FlagReceipt")) == 1
 
 
-async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) -> None:
+async def test_writes_of_one_flag_set_are_apart(world: ReceiptScene, cluster: Cluster) -> None:
     clock = asyncio.get_running_loop().time
     async with run_recorder(world, cluster) as recorder:
         began, number = clock(), 0
@@ -155,7 +155,7 @@ async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) 
     assert 2 <= len(cluster.of("FlagReceipt")) <= 6
 
 
-async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) -> None:
+async def test_one_that_failed_is_written_again(world: ReceiptScene, cluster: Cluster) -> None:
     cluster.down = True
     async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
@@ -164,7 +164,7 @@ async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) 
         await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
 
 
-async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluster) -> None:
+async def test_without_an_owner_nothing_is_written(world: ReceiptScene, cluster: Cluster) -> None:
     world.expected = None
     async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
@@ -174,7 +174,7 @@ async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluste
 
 @pytest.mark.parametrize(("kind", "writes"), [("FeatureFlag", 0), ("FeatureFlagConfiguration", 1)])
 async def test_receipts_are_of_feature_flag_configurations(
-    world: World, cluster: Cluster, kind: str, writes: int
+    world: ReceiptScene, cluster: Cluster, kind: str, writes: int
 ) -> None:
     world.expected = ExpectedDigest(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
     async with run_recorder(world, cluster) as recorder:
@@ -183,7 +183,9 @@ async def test_receipts_are_of_feature_flag_configurations(
     assert len(cluster.of("FlagReceipt")) == writes
 
 
-async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, cluster: Cluster) -> None:
+async def test_an_object_that_was_made_again_has_a_receipt_again(
+    world: ReceiptScene, cluster: Cluster
+) -> None:
     async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
@@ -192,14 +194,14 @@ async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, c
     assert cluster.of("FlagReceipt")[1]["metadata"]["ownerReferences"][0]["uid"] == "another"
 
 
-async def test_without_subscribers_the_receipt_is_removed(world: World, cluster: Cluster) -> None:
+async def test_without_subscribers_the_receipt_is_removed(world: ReceiptScene, cluster: Cluster) -> None:
     async with run_followed(world, cluster) as recorder:
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: bool(cluster.deleted))
     assert cluster.deleted == [("FlagReceipt", receipt_name("flags", "proxy-1"))]
 
 
-async def test_one_that_could_not_be_removed_is_removed_later(world: World, cluster: Cluster) -> None:
+async def test_one_that_could_not_be_removed_is_removed_later(world: ReceiptScene, cluster: Cluster) -> None:
     async with run_followed(world, cluster) as recorder:
         cluster.down = True
         recorder.receipts.pod_gone("u-checkout-1")
@@ -209,7 +211,7 @@ async def test_one_that_could_not_be_removed_is_removed_later(world: World, clus
 
 
 async def test_a_receipt_written_by_an_unanswered_request_is_removed_too(
-    world: World, cluster: Cluster
+    world: ReceiptScene, cluster: Cluster
 ) -> None:
     cluster.down = cluster.late = True
     async with run_followed(world, cluster) as recorder:
@@ -219,7 +221,7 @@ async def test_a_receipt_written_by_an_unanswered_request_is_removed_too(
 
 
 async def test_a_receipt_removed_by_an_unanswered_request_is_written_for_a_new_subscriber(
-    world: World, cluster: Cluster
+    world: ReceiptScene, cluster: Cluster
 ) -> None:
     async with run_followed(world, cluster) as recorder:
         cluster.down = cluster.late = True
@@ -230,7 +232,7 @@ async def test_a_receipt_removed_by_an_unanswered_request_is_written_for_a_new_s
         await cluster.until(lambda: bool(cluster.receipts))
 
 
-async def test_the_lease_is_renewed_and_given_up(world: World, cluster: Cluster) -> None:
+async def test_the_lease_is_renewed_and_given_up(world: ReceiptScene, cluster: Cluster) -> None:
     async with run_recorder(world, cluster) as recorder:
         await cluster.until(lambda: len(cluster.of("Lease")) >= 2)
         await recorder.close()
@@ -239,7 +241,7 @@ async def test_the_lease_is_renewed_and_given_up(world: World, cluster: Cluster)
 
 
 async def test_a_receipt_that_was_deleted_while_nothing_changes_is_applied_again(
-    world: World, cluster: Cluster
+    world: ReceiptScene, cluster: Cluster
 ) -> None:
     async with run_recorder(world, cluster, replace(QUICK, again=0.3)) as recorder:
         report(recorder.receipts)
@@ -251,7 +253,7 @@ async def test_a_receipt_that_was_deleted_while_nothing_changes_is_applied_again
 
 @pytest.mark.parametrize("lost", ["deleted", "late"])
 async def test_a_proxy_that_lost_its_lease_writes_all_of_it_again(
-    world: World, cluster: Cluster, lost: str
+    world: ReceiptScene, cluster: Cluster, lost: str
 ) -> None:
     timing = replace(QUICK, late=0.1)
     async with run_recorder(world, cluster, timing) as recorder:
@@ -267,7 +269,7 @@ async def test_a_proxy_that_lost_its_lease_writes_all_of_it_again(
 
 
 async def test_when_all_is_written_again_receipts_without_subscribers_are_removed(
-    world: World, cluster: Cluster
+    world: ReceiptScene, cluster: Cluster
 ) -> None:
     async with run_followed(world, cluster) as recorder:
         cluster.down = True

@@ -18,18 +18,19 @@ from controller.delivery.object_bounds import OVERRIDES
 from controller.delivery.overrides import override_progress
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
-from controller.runtime.result import settle
 from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import MOST_LAYERS
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.statuses import read_condition
-from tests.worlds.stages import RecordingCluster, written_by
+from tests.worlds.objects import flag, manifest
+from tests.worlds.stages import RecordingCluster, take_turn, written_by
 
 if TYPE_CHECKING:
+    from controller.runtime.loop import Reconciler
     from controller.runtime.result import Settled
     from evaluator.flags.accept import Progress
 
-FLAG: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on"}
+FLAG = flag(variants={"on": 1, "off": 0})
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC: dict[str, Any] = {
     "flagSetRef": {"name": "checkout"},
@@ -41,7 +42,7 @@ SPEC: dict[str, Any] = {
 
 
 @dataclass
-class World:
+class OverriddenCluster:
     cluster: RecordingCluster = field(
         default_factory=lambda: RecordingCluster([FLAG_OVERRIDES, CONFIGURATIONS])
     )
@@ -49,28 +50,27 @@ class World:
 
     def flags(self, name: str = "checkout", writer: str = "", **more: Any) -> None:
         """Flags of an object that a FlagSet has written, if `writer` names one."""
-        flag = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on", **more}
-        self.document({"flags": {"pay": flag}}, name, written_by(writer) if writer else {})
+        self.document({"flags": {"pay": {**FLAG, **more}}}, name, written_by(writer) if writer else {})
 
     def document(
         self, document: dict[str, Any], name: str = "checkout", meta: dict[str, Any] | None = None
     ) -> None:
-        self.cluster.put({
-            "apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlagConfiguration",
-            "metadata": {"name": name, **(meta or {})}, "spec": {"flagSpec": document},
-        })  # fmt: skip
+        self.cluster.put(manifest("FeatureFlagConfiguration", name, {"flagSpec": document}, **(meta or {})))
 
     def override(self, name: str = "pay-off", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
         wanted = {key: value for key, value in {**SPEC, **spec}.items() if value is not None}
-        self.cluster.put({
-            "apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagOverride",
-            "metadata": {"name": name, "creationTimestamp": created}, "spec": wanted,
-        })  # fmt: skip
+        self.cluster.put(manifest("FlagOverride", name, wanted, creationTimestamp=created))
 
     async def settle(self, name: str = "pay-off") -> Settled:
-        resource = self.cluster.the("FlagOverride", name)
-        result = await FlagOverrideReconciler(self.cluster.objects).reconcile(resource, self.now)
-        settled = settle(resource, result, self.now)
+        return await self._settle(FlagOverrideReconciler(self.cluster.objects), "FlagOverride", name)
+
+    async def configuration(self) -> Settled:
+        reconciler = ConfigurationReconciler(self.cluster.objects, ClaimIndex())
+        return await self._settle(reconciler, "FeatureFlagConfiguration", "checkout")
+
+    async def _settle(self, reconciler: Reconciler, kind: str, name: str) -> Settled:
+        resource = self.cluster.the(kind, name)
+        settled = (await take_turn(reconciler, resource, self.now)).settled
         self.cluster.set_status(resource, settled.status)
         return settled
 
@@ -86,15 +86,6 @@ class World:
         flag_set = delivery_of(target, lambda _: None, self.progress).flag_set
         return resolve(compile_flag_set(flag_set), "pay", None, {}, int(self.now.timestamp())).value
 
-    async def configuration(self) -> Settled:
-        resource = self.cluster.the("FeatureFlagConfiguration", "checkout")
-        result = await ConfigurationReconciler(self.cluster.objects, ClaimIndex()).reconcile(
-            resource, self.now
-        )
-        settled = settle(resource, result, self.now)
-        self.cluster.set_status(resource, settled.status)
-        return settled
-
 
 def message(settled: Settled) -> str:
     return read_condition(settled.status)[2]
@@ -105,7 +96,7 @@ def ready(settled: Settled) -> tuple[str, str]:
 
 
 async def test_an_override_in_force_says_what_it_hides_and_waits_for_its_end() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags(targeting={"if": [True, "on"]})
     world.override()
     settled = await world.settle()
@@ -116,7 +107,7 @@ async def test_an_override_in_force_says_what_it_hides_and_waits_for_its_end() -
 
 
 async def test_an_override_that_has_ended_is_ready_and_waits_for_nothing() -> None:
-    world = World(now=NOW + timedelta(hours=2))
+    world = OverriddenCluster(now=NOW + timedelta(hours=2))
     world.flags()
     world.override()
     settled = await world.settle()
@@ -136,7 +127,7 @@ async def test_an_override_that_has_ended_is_ready_and_waits_for_nothing() -> No
     ],
 )
 async def test_an_override_that_cannot_be_in_force_says_why(spec: dict[str, Any], reason: str) -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override(**spec)
     settled = await world.settle()
@@ -145,7 +136,7 @@ async def test_an_override_that_cannot_be_in_force_says_why(spec: dict[str, Any]
 
 
 async def test_an_audience_gets_its_variant_of_a_flag_that_is_disabled_for_everybody_else() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags(state="DISABLED")
     world.override(audience={"==": [{"var": "country"}, "NL"]})
     settled = await world.settle()
@@ -153,7 +144,7 @@ async def test_an_audience_gets_its_variant_of_a_flag_that_is_disabled_for_every
 
 
 async def test_of_two_overrides_the_later_one_hides_the_earlier_until_it_ends() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags(writer="shop-flags")
     world.override("b-older", "2025-12-31T23:00:00Z")
     world.override(
@@ -176,7 +167,7 @@ async def test_of_two_overrides_the_later_one_hides_the_earlier_until_it_ends() 
 
 
 async def test_an_earlier_override_stays_in_force_outside_of_the_audience_of_a_later_one() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override("older", "2025-12-31T23:00:00Z")
     world.override("younger", variant="on", audience={"==": [{"var": "country"}, "NL"]})
@@ -200,7 +191,7 @@ GONE: dict[str, Any] = {
 
 @pytest.mark.parametrize("change", GONE)
 async def test_an_override_keeps_its_value_whatever_becomes_of_the_flag(change: str) -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override()
     kept = (await world.settle()).status["kept"]
@@ -215,7 +206,7 @@ async def test_an_override_keeps_its_value_whatever_becomes_of_the_flag(change: 
 
 
 async def test_a_disabled_flag_stays_overridden_when_it_is_deleted_and_comes_back() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override(variant=None, disabled=True)
     await world.settle()
@@ -227,7 +218,7 @@ async def test_a_disabled_flag_stays_overridden_when_it_is_deleted_and_comes_bac
 
 
 async def test_what_an_override_keeps_does_not_outlive_its_variant() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override()
     await world.settle()
@@ -239,7 +230,7 @@ async def test_what_an_override_keeps_does_not_outlive_its_variant() -> None:
 
 
 async def test_the_value_of_a_flag_with_words_of_a_secret_is_not_kept_in_the_status() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags(metadata={"flagstaff.dev/secret": True})
     world.override()
     settled = await world.settle()
@@ -247,14 +238,14 @@ async def test_the_value_of_a_flag_with_words_of_a_secret_is_not_kept_in_the_sta
 
 
 async def test_a_label_without_an_owner_reference_makes_no_object_one_of_a_flag_set() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.document({"flags": {}}, "forged", {"labels": {LABEL: "shop-flags"}})
     world.override(flagSetRef={"name": "shop-flags"})
     assert ready(await world.settle()) == ("False", "UnknownFlagSet")
 
 
 async def test_an_object_of_a_flag_set_that_does_not_prune_is_known_by_its_field_manager() -> None:
-    world = World()
+    world = OverriddenCluster()
     managed = [{"manager": manager_of(ObjectKey(KIND, "shop", "shop-flags")), "operation": "Apply"}]
     meta = {"labels": {LABEL: "shop-flags"}, "managedFields": managed}
     world.document({"flags": {"pay": FLAG}}, "written", meta)
@@ -263,7 +254,7 @@ async def test_an_object_of_a_flag_set_that_does_not_prune_is_known_by_its_field
 
 
 async def test_an_override_of_a_flag_set_says_which_of_its_objects_have_the_flag() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags("checkout-v2", "checkout")
     world.document({"flags": {}}, "checkout-v1", written_by("checkout"))
     world.override()
@@ -274,7 +265,7 @@ async def test_an_override_of_a_flag_set_says_which_of_its_objects_have_the_flag
 
 
 async def test_beyond_the_bound_the_newest_override_waits_until_another_ends() -> None:
-    world, newest = World(), f"o{OVERRIDES.most}"
+    world, newest = OverriddenCluster(), f"o{OVERRIDES.most}"
     world.document({"flags": {f"f{number}": FLAG for number in range(OVERRIDES.most + 1)}})
     for number in range(OVERRIDES.most + 1):
         created = f"2025-12-31T00:{number // 60:02}:{number % 60:02}Z"
@@ -289,7 +280,7 @@ async def test_beyond_the_bound_the_newest_override_waits_until_another_ends() -
 
 
 async def test_of_many_overrides_of_one_flag_the_latest_are_in_force() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     for number in range(MOST_LAYERS + 1):
         audience = {"==": [{"var": "group"}, number]}
@@ -300,7 +291,7 @@ async def test_of_many_overrides_of_one_flag_the_latest_are_in_force() -> None:
 
 
 async def test_an_override_that_does_not_fit_is_no_rival() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override("older", "2025-12-31T23:00:00Z", variant="of")
     world.override()
@@ -308,7 +299,7 @@ async def test_an_override_that_does_not_fit_is_no_rival() -> None:
 
 
 async def test_the_object_tells_of_the_override_with_a_condition_and_events_until_it_ends() -> None:
-    world = World()
+    world = OverriddenCluster()
     world.flags()
     world.override()
     started = await world.configuration()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +15,7 @@ from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
-from tests.worlds.objects import thing
+from tests.worlds.objects import flag, thing
 from tests.worlds.stages import written_by
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Index
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FLAG: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on"}
+FLAG = flag(variants={"on": 1, "off": 0})
 
 
 def override(name: str, flag: str = "pay", flag_set: str = "checkout") -> Resource:

@@ -116,7 +116,7 @@ class Counting:
         self.results.append(result)
 
 
-class Around:
+class RunLoop:
     """A loop and all that it touches; backoff is too short to be noticed."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Around:
 
 
 @asynccontextmanager
-async def run_loop(around: Around) -> AsyncIterator[Around]:
+async def run_loop(around: RunLoop) -> AsyncIterator[RunLoop]:
     async with beside(around.loop.run()):
         yield around
 
@@ -162,7 +162,7 @@ def ready(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.see(resource_at())
         await around.wait_settled(1)
         around.loop.wake(KEY)
@@ -172,7 +172,7 @@ async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
 
 
 async def test_each_setback_counts_as_what_it_is_and_its_event_comes_before_the_status() -> None:
-    async with run_loop(Around(Stalled("A", "a"), DONE)) as around:
+    async with run_loop(RunLoop(Stalled("A", "a"), DONE)) as around:
         around.see(resource_at())
         await around.wait_settled(1)
         around.loop.wake(KEY)
@@ -188,7 +188,7 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
     caplog.set_level(logging.INFO)
     artifact = ArtifactStatus(url="http://x", revision="main@sha1:r1", digest="sha256:a")
     failed = Result.of(Stalled("A", "a"), status=FlagSourceStatus(artifact=artifact))
-    async with run_loop(Around(failed)) as around:
+    async with run_loop(RunLoop(failed)) as around:
         around.see(resource_at())
         await around.wait_settled(1)
     line = json.loads(JsonLines().format(caplog.records[-1]))
@@ -203,7 +203,7 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
 async def test_a_reconcile_that_is_repeated_after_a_crash_gives_the_same_events() -> None:
     events = []
     for _ in range(2):
-        async with run_loop(Around(Stalled("A", "a"))) as around:
+        async with run_loop(RunLoop(Stalled("A", "a"))) as around:
             around.server.refuse = [KeyError("the crash")]  # type: ignore[list-item]
             around.see(resource_at())
             await until(lambda: not around.server.refuse)
@@ -213,7 +213,7 @@ async def test_a_reconcile_that_is_repeated_after_a_crash_gives_the_same_events(
 
 
 async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
-    async with run_loop(Around(Stalled("A", "a"), DONE, Stalled("A", "a"))) as around:
+    async with run_loop(RunLoop(Stalled("A", "a"), DONE, Stalled("A", "a"))) as around:
         around.see(resource_at())
         for times in (1, 2, 3):
             around.loop.wake(KEY)
@@ -224,7 +224,7 @@ async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
 
 
 async def test_a_failure_is_tried_again_until_it_works() -> None:
-    async with run_loop(Around(Failed("A", "a"), Failed("A", "a"), DONE)) as around:
+    async with run_loop(RunLoop(Failed("A", "a"), Failed("A", "a"), DONE)) as around:
         around.see(resource_at())
         await around.wait_settled(3)
         assert around.observer.results == ["failed", "failed", "success"]
@@ -234,7 +234,7 @@ async def test_a_failure_is_tried_again_until_it_works() -> None:
 async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with run_loop(Around(RuntimeError("a secret"))) as around:
+    async with run_loop(RunLoop(RuntimeError("a secret"))) as around:
         around.see(resource_at())
         await around.wait_settled(2)
         assert ready(around.server.written[0]) == ("False", "InternalError")
@@ -243,7 +243,7 @@ async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
 
 
 async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None:
-    async with run_loop(Around(Result(Done("done"), requeue_after=0.001))) as around:
+    async with run_loop(RunLoop(Result(Done("done"), requeue_after=0.001))) as around:
         around.see(resource_at())
         await around.wait_settled(2)
         assert len(around.server.written) == 1
@@ -255,7 +255,7 @@ async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None
     ids=["deleted", "suspended"],
 )
 async def test_some_are_left_alone(resource: Resource) -> None:
-    async with run_loop(Around(places=1)) as around:
+    async with run_loop(RunLoop(places=1)) as around:
         around.see(resource)
         around.see(resource_at(name="other"))
         await around.wait_settled(1)
@@ -263,7 +263,7 @@ async def test_some_are_left_alone(resource: Resource) -> None:
 
 
 async def test_one_key_is_never_reconciled_twice_at_once() -> None:
-    async with run_loop(Around(places=8)) as around:
+    async with run_loop(RunLoop(places=8)) as around:
         gate = around.reconciler.gate = asyncio.Event()
         around.see(resource_at())
         await until(lambda: len(around.reconciler.given) == 1)
@@ -277,7 +277,7 @@ async def test_one_key_is_never_reconciled_twice_at_once() -> None:
 
 
 async def test_others_do_not_wait_for_one_that_is_slow() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(resource_at())
         await until(lambda: len(around.reconciler.given) == 1)
@@ -288,7 +288,7 @@ async def test_others_do_not_wait_for_one_that_is_slow() -> None:
 
 
 async def test_a_namespace_whose_objects_take_for_ever_leaves_places_to_the_others() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         gate = around.reconciler.gate = asyncio.Event()
         for number in range(20):
             around.see(resource_at(name=str(number)))
@@ -302,7 +302,7 @@ async def test_a_namespace_whose_objects_take_for_ever_leaves_places_to_the_othe
 
 
 async def test_a_loop_that_was_stopped_at_any_moment_takes_up_its_work_again() -> None:
-    around = Around(places=1)
+    around = RunLoop(places=1)
     for steps in range(6):
         around.reconciler.working.clear()
         async with run_loop(around):
@@ -316,14 +316,14 @@ async def test_a_loop_that_was_stopped_at_any_moment_takes_up_its_work_again() -
 
 
 async def test_an_object_that_went_leaves_no_count_of_failures() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         first = around.loop.queue.put_after_failure(KEY)
         await until(lambda: around.loop.queue.put_after_failure(KEY) == first)
         assert around.reconciler.given == []
 
 
 async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(resource_at(1, generation=1))
         await until(lambda: bool(around.reconciler.given))
@@ -355,7 +355,7 @@ def test_objects_are_found_by_kind_and_forgotten() -> None:
 
 
 async def test_a_slow_reconcile_says_so_meanwhile() -> None:
-    async with run_loop(Around(timing=AT_ONCE)) as around:
+    async with run_loop(RunLoop(timing=AT_ONCE)) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(resource_at())
         await until(lambda: bool(around.server.written))
@@ -385,7 +385,7 @@ HANDLED = {"observedGeneration": 1, "conditions": [READY], "lastHandledReconcile
 async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
     changed: dict[str, Any], said: bool
 ) -> None:
-    async with run_loop(Around(timing=AT_ONCE)) as around:
+    async with run_loop(RunLoop(timing=AT_ONCE)) as around:
         gate = around.reconciler.gate = asyncio.Event()
         around.see(replace(replace(resource_at(), status=HANDLED), **changed))
         await until(lambda: bool(around.reconciler.given))
@@ -397,14 +397,14 @@ async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
 
 
 async def test_a_quick_one_does_not() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.see(resource_at())
         await around.wait_settled(1)
         assert len(around.server.written) == 1
 
 
 async def test_where_that_cannot_be_said_the_reconcile_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async with run_loop(Around(timing=AT_ONCE)) as around:
+    async with run_loop(RunLoop(timing=AT_ONCE)) as around:
         around.reconciler.gate = asyncio.Event()
         around.server.refuse = [Failed("ApiServerUnavailable", "away")]
         around.see(resource_at())
@@ -417,7 +417,7 @@ async def test_where_that_cannot_be_said_the_reconcile_goes_on(caplog: pytest.Lo
 async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.server.refuse = [Failed("ApiServerUnavailable", "the API server: away")]
         around.see(resource_at())
         await around.wait_settled(2)
@@ -430,7 +430,7 @@ async def test_a_status_that_does_not_fit_is_tried_after_a_change_and_not_as_oft
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     at_once = LoopTiming(most_unwritten=0.0)
-    async with run_loop(Around(timing=at_once, backoff=900.0)) as around:
+    async with run_loop(RunLoop(timing=at_once, backoff=900.0)) as around:
         around.server.refuse = [Stalled("InvalidObject", "FlagSet flags is too large for the cluster")]
         around.see(resource_at())
         await around.wait_settled(1)
@@ -442,7 +442,7 @@ async def test_a_status_that_does_not_fit_is_tried_after_a_change_and_not_as_oft
 
 
 async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async with run_loop(Around(places=1)) as around:
+    async with run_loop(RunLoop(places=1)) as around:
         around.server.refuse = [KeyError("a bug")]  # type: ignore[list-item]  # what no writer should raise
         around.see(resource_at())
         await around.wait_settled(2)
@@ -451,7 +451,7 @@ async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture
 
 
 async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(resource_at())
         await until(lambda: bool(around.reconciler.given))
@@ -464,7 +464,7 @@ async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
 
 
 async def test_an_object_that_was_made_again_meanwhile_does_not_get_the_old_status() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(resource_at())
         await until(lambda: bool(around.reconciler.given))
@@ -476,7 +476,7 @@ async def test_an_object_that_was_made_again_meanwhile_does_not_get_the_old_stat
 
 
 async def test_a_status_of_what_is_gone_is_no_failure() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.server.gone = True
         around.see(resource_at())
         await around.wait_settled(1)
@@ -488,7 +488,7 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
 ) -> None:
     caplog.set_level(logging.WARNING)
     results = (DONE, DONE, Stalled("A", "a"), Stalled("A", "a"), DONE)
-    async with run_loop(Around(*results, places=1)) as around:
+    async with run_loop(RunLoop(*results, places=1)) as around:
         around.server.prunes = True
         around.see(resource_at())
         around.see(resource_at(name="other"))
@@ -509,7 +509,7 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
 @pytest.mark.parametrize("how", ["relisted", "later"])
 async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None:
     timing = LoopTiming() if how == "relisted" else LoopTiming(room_again=0.05)
-    async with run_loop(Around(places=1, timing=timing)) as around:
+    async with run_loop(RunLoop(places=1, timing=timing)) as around:
         around.server.prunes = True
         around.see(resource_at())
         around.see(resource_at(name="other"))
@@ -521,7 +521,7 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
 
 
 async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> None:
-    async with run_loop(Around(places=1)) as around:
+    async with run_loop(RunLoop(places=1)) as around:
         around.server.prunes = True
         around.see(resource_at())
         around.see(resource_at(name="other"))
@@ -532,7 +532,7 @@ async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> N
 
 
 async def test_a_spec_is_read_in_a_thread_before_it_is_reconciled() -> None:
-    async with run_loop(Around()) as around:
+    async with run_loop(RunLoop()) as around:
         around.see(resource_at(spec={"interval": "1h" * 100_000}))
         await around.wait_settled(1)
         given = around.reconciler.given[0].parsed_spec

@@ -10,8 +10,8 @@ from tests.registry.fixtures import registry, shelf
 from tests.repositories import Repository
 from tests.s3 import S3, s3
 from tests.sigstore.instance import Instance, instance
-from tests.unit.controller.sources.beside import Beside
 from tests.warm_helpers import end_of_helpers, warm_helpers
+from tests.worlds.sources import Beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -16,7 +16,7 @@ from controller.sources.bucket_backend import BucketBackend, call_here, open_buc
 from controller.sources.bucket_place import Bucket, Scheme
 from tests.s3 import BUCKET, S3, answer_listing
 from tests.sync_sources import S3_KEY, S3_SECRET
-from tests.unit.controller.sources.bucket_fetching import fetch_files, refusal_of
+from tests.worlds.sources import fetch_files, refusal_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from controller.sources.bucket_backend import TASK
 from controller.sources.bucket_factory import BucketFactory, bucket_of
 from controller.sources.bucket_place import Bucket, Scheme
 from tests.s3 import LOGIN, S3, manifest
-from tests.unit.controller.sources.bucket_opening import LOOK, Cluster
+from tests.worlds.sources import LOOK, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

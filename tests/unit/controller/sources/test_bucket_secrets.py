@@ -17,7 +17,7 @@ from tests.buckets.google import service_account
 from tests.git_http import http_proxy
 from tests.s3 import manifest
 from tests.sync_sources import raw_server
-from tests.unit.controller.sources.bucket_opening import Cluster
+from tests.worlds.sources import Cluster
 
 if TYPE_CHECKING:
     import socket

@@ -15,7 +15,7 @@ from controller.sources.backend import TreeLimits
 from controller.sources.bucket_backend import BucketBackend
 from tests.buckets.fixtures import KINDS, azure_port, bucket, empty_bucket, google_port
 from tests.s3 import refuse
-from tests.unit.controller.sources.bucket_fetching import fetch_files, refusal_of
+from tests.worlds.sources import fetch_files, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from evaluator.host.times import precise_timestamp
 from tests.registry.signing import BUNDLE, Key, sign_folder
 from tests.s3 import LOGIN, S3, manifest
 from tests.signing import run
-from tests.unit.controller.sources.git_verified import Verified
+from tests.worlds.sources import Verified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -15,7 +15,7 @@ from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.fixtures import REGISTRIES, Shelf
 from tests.registry.front import Answer
 from tests.registry.signing import Key, bundle, bundle_of, referrers, signature_tag, simple
-from tests.unit.controller.sources.oci_opening import opener
+from tests.worlds.sources import opener
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey
 from controller.api.source_spec import GitSpec
-from controller.artifacts.archive import unpack
-from controller.artifacts.storage import Storages
 from controller.runtime.hosts import DENIED, Hosts
-from controller.runtime.limits import NamespaceLimits
 from controller.runtime.secret_texts import Binding, SecretContent
-from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import SHARED, Freshness, PendingPushes
 from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
-from tests.statuses import stored_fields
+from tests.worlds.sources import GitSources
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -48,69 +45,16 @@ def server(repository: Repository) -> Iterator[GitServer]:
         yield running
 
 
-class World:
-    """Secrets, sources and what is stored; its clock stands still unless it is moved."""
-
-    def __init__(self, root: Path, url: str) -> None:
-        self.url = url
-        self.mirrors = root / "mirrors"
-        self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        self.storages = Storages(root / "artifacts", "http://artifacts")
-        self.opened: list[GitFactory] = []
-        self.restart(root)
-        self.account: str | None = None
-        """That the source names."""
-        self.readers: set[str | None] = set()
-        self.statuses: dict[str, dict[str, Any]] = {}
-        self.now = NOW
-
-    def restart(self, root: Path, *, mirror_bytes: int = 0) -> None:
-        """Another process, which knows nothing of the one before."""
-        limits = NamespaceLimits(mirror_bytes=mirror_bytes)
-        self.sources = GitFactory(self.secret, root / "mirrors", limits=limits)
-        self.opened.append(self.sources)
-        self.reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), lambda: 0.5)
-
-    async def close(self) -> None:
-        for each in self.opened:
-            await each.close()
-
-    async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
-        self.readers.add(account)
-        return self.secrets.get((namespace, name))
-
-    def spec(self, **git: Any) -> dict[str, Any]:
-        named = {} if self.account is None else {"serviceAccountName": self.account}
-        return {"interval": "10m", **named, "git": {"url": self.url, **git}}
-
-    async def look(self, name: str = "flags", *, later: float = 3600.0, **git: Any) -> bytes:
-        """What `flags.json` holds, as stored."""
-        self.now += timedelta(seconds=later)
-        key = ObjectKey("FlagSource", "apps", name)
-        status = self.statuses.get(name, {})
-        resource = Resource(key, "uid", 1, "1", spec=self.spec(**git), status=status)
-        result = await self.reconciler.reconcile(resource, self.now)
-        if isinstance(result.outcome, Setback):
-            raise result.outcome
-        self.statuses[name] = {**stored_fields(result.status), "observedGeneration": 1}
-        found = self.storages.read(self.statuses[name]["artifact"]["path"])
-        assert found is not None
-        return unpack(found)["flags.json"]
-
-    async def fails(self, **git: Any) -> Setback:
-        with pytest.raises(Setback) as setback:
-            await self.look(**git)
-        return setback.value
-
-
 @pytest.fixture
-async def world(tmp_path: Path, server: GitServer) -> AsyncIterator[World]:
-    world = World(tmp_path, f"{server.url}/repository/.git")
+async def world(tmp_path: Path, server: GitServer) -> AsyncIterator[GitSources]:
+    world = GitSources(tmp_path, f"{server.url}/repository/.git")
     yield world
     await world.close()
 
 
-async def test_without_a_reference_the_branch_main_is_followed(world: World, repository: Repository) -> None:
+async def test_without_a_reference_the_branch_main_is_followed(
+    world: GitSources, repository: Repository
+) -> None:
     repository.git("checkout", "-q", "-b", "elsewhere")
     repository.commit("there", flags__json="2")
     assert await world.look() == b"1"
@@ -128,7 +72,7 @@ async def test_without_a_reference_the_branch_main_is_followed(world: World, rep
     ],
 )
 async def test_each_kind_of_reference_is_followed(
-    world: World, repository: Repository, ref: dict[str, str], revision: str
+    world: GitSources, repository: Repository, ref: dict[str, str], revision: str
 ) -> None:
     repository.git("tag", "v1.0.0")
     repository.git("tag", "v1.1.0")
@@ -139,7 +83,7 @@ async def test_each_kind_of_reference_is_followed(
 
 
 async def test_a_commit_that_was_fetched_once_needs_no_network(
-    world: World, repository: Repository, server: GitServer
+    world: GitSources, repository: Repository, server: GitServer
 ) -> None:
     pinned = {"commit": repository.git("rev-parse", "HEAD")}
     assert await world.look(ref=pinned) == b"1"
@@ -151,7 +95,7 @@ async def test_a_commit_that_was_fetched_once_needs_no_network(
 
 
 async def test_a_remote_that_is_down_fails_and_comes_back(
-    world: World, repository: Repository, server: GitServer
+    world: GitSources, repository: Repository, server: GitServer
 ) -> None:
     await world.look()
     port = server.server_port
@@ -164,7 +108,7 @@ async def test_a_remote_that_is_down_fails_and_comes_back(
 
 
 async def test_a_secret_that_is_missing_is_named_and_helps_once_it_is_there(
-    world: World, server: GitServer
+    world: GitSources, server: GitServer
 ) -> None:
     server.login = "me:x"
     setback = await world.fails(secretRef={"name": "git"})
@@ -174,7 +118,9 @@ async def test_a_secret_that_is_missing_is_named_and_helps_once_it_is_there(
     assert await world.look(secretRef={"name": "git"}) == b"1"
 
 
-async def test_a_secret_is_read_as_the_account_that_the_source_names(world: World, server: GitServer) -> None:
+async def test_a_secret_is_read_as_the_account_that_the_source_names(
+    world: GitSources, server: GitServer
+) -> None:
     server.login = "me:x"
     world.secrets["apps", "git"] = BASIC
     await world.look(secretRef={"name": "git"})
@@ -185,7 +131,7 @@ async def test_a_secret_is_read_as_the_account_that_the_source_names(world: Worl
 
 
 async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(
-    world: World, server: GitServer
+    world: GitSources, server: GitServer
 ) -> None:
     server.login = "me:x"
     for hosts, lets in (("git.example.com",), False), (("127.0.0.*",), True):
@@ -202,7 +148,7 @@ async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(
     assert "Secret apps/proxy may not be used for host proxy.example.com" in setback.message
 
 
-async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_name(world: World) -> None:
+async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_name(world: GitSources) -> None:
     world.secrets["apps", "git"] = SecretContent(BASIC, Binding("apps", "git", ("127.0.0.1",)))
     world.secrets["apps", "proxy"] = {"address": b"http://proxy.example.com:3128"}
     setback = await world.fails(secretRef={"name": "git"}, proxySecretRef={"name": "proxy"})
@@ -211,7 +157,7 @@ async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_na
 
 
 async def test_credentials_that_are_revoked_fail_and_new_ones_are_taken_at_once(
-    world: World, server: GitServer
+    world: GitSources, server: GitServer
 ) -> None:
     server.login = "me:x"
     world.secrets["apps", "git"] = BASIC
@@ -223,7 +169,7 @@ async def test_credentials_that_are_revoked_fail_and_new_ones_are_taken_at_once(
     assert await world.look(later=0, secretRef={"name": "git"}) == b"1"
 
 
-async def test_a_secret_of_another_namespace_is_none(world: World) -> None:
+async def test_a_secret_of_another_namespace_is_none(world: GitSources) -> None:
     world.secrets["other", "git"] = BASIC
     assert "apps/git does not exist" in (await world.fails(secretRef={"name": "git"})).message
 
@@ -242,7 +188,7 @@ async def test_a_secret_of_another_namespace_is_none(world: World) -> None:
     ],
 )
 async def test_an_invalid_spec_stalls_before_any_request(
-    world: World, server: GitServer, git: dict[str, Any], reason: str
+    world: GitSources, server: GitServer, git: dict[str, Any], reason: str
 ) -> None:
     world.secrets["apps", "basic"] = BASIC
     setback = await world.fails(**git)
@@ -251,7 +197,7 @@ async def test_an_invalid_spec_stalls_before_any_request(
 
 
 async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
-    world: World, repository: Repository
+    world: GitSources, repository: Repository
 ) -> None:
     world.sources = GitFactory(world.secret, world.mirrors, allow_local=True)
     world.opened.append(world.sources)
@@ -259,7 +205,7 @@ async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
     assert await world.look(url=f"file://{repository.path}") == b"1"
 
 
-def deny_hosts(world: World, denied: tuple[str, ...] = ()) -> None:
+def deny_hosts(world: GitSources, denied: tuple[str, ...] = ()) -> None:
     """Sources on hosts that are not denied; `git.test` is this machine."""
 
     async def resolve(host: str, port: int) -> tuple[str, ...]:
@@ -271,14 +217,14 @@ def deny_hosts(world: World, denied: tuple[str, ...] = ()) -> None:
     world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
 
 
-async def test_a_host_that_is_denied_is_not_asked(world: World, server: GitServer) -> None:
+async def test_a_host_that_is_denied_is_not_asked(world: GitSources, server: GitServer) -> None:
     deny_hosts(world, DENIED)
     setback = await world.fails()
     assert (type(setback), setback.reason) == (Stalled, "HostDenied")
     assert not server.paths
 
 
-async def test_plain_http_may_be_denied(world: World, server: GitServer) -> None:
+async def test_plain_http_may_be_denied(world: GitSources, server: GitServer) -> None:
     sources = GitFactory(world.secret, world.mirrors, hosts=Hosts((), (), plain_http=False))
     world.opened.append(sources)
     with pytest.raises(Stalled, match="denied by --deny-http-sources") as refused:
@@ -287,13 +233,15 @@ async def test_plain_http_may_be_denied(world: World, server: GitServer) -> None
     assert not server.paths
 
 
-async def test_git_connects_to_the_address_that_was_judged(world: World) -> None:
+async def test_git_connects_to_the_address_that_was_judged(world: GitSources) -> None:
     deny_hosts(world)
     # Nobody but our resolver knows the name.
     assert await world.look(url=world.url.replace("127.0.0.1", "git.test")) == b"1"
 
 
-async def test_a_redirect_is_not_followed_where_hosts_are_judged(world: World, server: GitServer) -> None:
+async def test_a_redirect_is_not_followed_where_hosts_are_judged(
+    world: GitSources, server: GitServer
+) -> None:
     deny_hosts(world)
     server.redirect_to = "http://elsewhere.test"
     setback = await world.fails()
@@ -301,14 +249,14 @@ async def test_a_redirect_is_not_followed_where_hosts_are_judged(world: World, s
     assert "write the URL that it redirects to" in setback.message
 
 
-async def test_the_spec_says_how_long_git_may_take(world: World) -> None:
+async def test_the_spec_says_how_long_git_may_take(world: GitSources) -> None:
     source: Any = await world.sources.open(
         GitSpec(url=world.url), FetchRequest(KEY, 1.5, Freshness(NOW, NOW))
     )
     assert source.deadline.left == 1.5
 
 
-async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: World, server: GitServer) -> None:
+async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: GitSources, server: GitServer) -> None:
     await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
     assert len(server.fetches) == 1
     server.paths.clear()
@@ -321,7 +269,7 @@ async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: World, se
 
 
 async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_listing_others_used(
-    world: World, repository: Repository
+    world: GitSources, repository: Repository
 ) -> None:
     for name in ("one", "other"):
         await world.look(name)
@@ -331,14 +279,14 @@ async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_listing_others_u
     assert await world.look("other", later=0) == b"2"
 
 
-async def mirrors(world: World, wanted: int) -> None:
+async def mirrors(world: GitSources, wanted: int) -> None:
     """Until there are as many; removal is a thread's work."""
     async with asyncio.timeout(20):
         while len(list((world.mirrors / "apps").iterdir())) != 2 * wanted:  # noqa: ASYNC110 - a thread's
             await asyncio.sleep(0.01)
 
 
-async def test_a_mirror_goes_with_the_last_source_that_uses_it(world: World) -> None:
+async def test_a_mirror_goes_with_the_last_source_that_uses_it(world: GitSources) -> None:
     for name in ("one", "other"):
         await world.look(name)
     world.reconciler.forget(ObjectKey("FlagSource", "apps", "one"))
@@ -348,7 +296,7 @@ async def test_a_mirror_goes_with_the_last_source_that_uses_it(world: World) -> 
 
 
 async def test_a_mirror_goes_with_credentials_that_are_renewed(
-    world: World, repository: Repository, server: GitServer
+    world: GitSources, repository: Repository, server: GitServer
 ) -> None:
     for token in ("1", "2", "3"):
         repository.commit("more", flags__json=token)
@@ -359,7 +307,7 @@ async def test_a_mirror_goes_with_credentials_that_are_renewed(
 
 
 async def test_mirrors_of_credentials_that_changed_before_a_restart_go_after_a_week(
-    world: World, repository: Repository, server: GitServer, tmp_path: Path
+    world: GitSources, repository: Repository, server: GitServer, tmp_path: Path
 ) -> None:
     for token in ("before", "now"):
         world.restart(tmp_path)
@@ -378,7 +326,7 @@ async def test_mirrors_of_credentials_that_changed_before_a_restart_go_after_a_w
     assert {*root.glob("*.git")} == {used}
 
 
-async def test_nothing_is_kept_of_a_source_that_is_gone(world: World, server: GitServer) -> None:
+async def test_nothing_is_kept_of_a_source_that_is_gone(world: GitSources, server: GitServer) -> None:
     server.bearer = "s3cret"
     world.secrets["apps", "git"] = {"bearerToken": b"s3cret"}
     await world.look(secretRef={"name": "git"})
@@ -393,7 +341,7 @@ async def test_nothing_is_kept_of_a_source_that_is_gone(world: World, server: Gi
 
 
 async def test_an_unchanged_remote_is_listed_and_not_fetched(
-    world: World, repository: Repository, server: GitServer
+    world: GitSources, repository: Repository, server: GitServer
 ) -> None:
     for fetches in (1, 1):
         await world.look()
@@ -409,7 +357,7 @@ def noise(size: int) -> str:
 
 
 async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stays(
-    world: World, repository: Repository, server: GitServer
+    world: GitSources, repository: Repository, server: GitServer
 ) -> None:
     world.restart(world.mirrors.parent, mirror_bytes=1_000_000)
     assert await world.look() == b"1"
@@ -434,7 +382,7 @@ async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stay
 
 @pytest.mark.long
 async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
-    world: World, repository: Repository
+    world: GitSources, repository: Repository
 ) -> None:
     world.restart(world.mirrors.parent, mirror_bytes=3_000_000)
     for number in range(4):
@@ -443,7 +391,7 @@ async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
 
 
 async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
-    world: World, repository: Repository
+    world: GitSources, repository: Repository
 ) -> None:
     repository.git("checkout", "-q", "-b", "huge")
     repository.commit("huge", huge__bin=noise(4_000_000))
@@ -469,7 +417,7 @@ async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
 
 @pytest.mark.long
 async def test_where_another_source_goes_there_is_room_for_its_mirror(
-    world: World, repository: Repository, server: GitServer
+    world: GitSources, repository: Repository, server: GitServer
 ) -> None:
     world.restart(world.mirrors.parent, mirror_bytes=3_000_000)
     repository.commit("large", large__bin=noise(4_000_000))

@@ -50,7 +50,7 @@ def git_port(tmp_path: Path) -> Iterator[int]:
         yield running.server_port
 
 
-class World:
+class SourceLoop:
     """All that stands between an object and its status, but for the API server."""
 
     def __init__(self, root: Path, most: int = 0) -> None:
@@ -97,8 +97,8 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    world = World(tmp_path, getattr(request, "param", 0))
+async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[SourceLoop]:
+    world = SourceLoop(tmp_path, getattr(request, "param", 0))
     async with run_beside(world.loop.run()):
         yield world
     await world.sources.close()
@@ -106,7 +106,7 @@ async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 
 async def test_servers_that_never_answer_hold_up_no_other_namespace(
-    world: World, silent: int, git_port: int
+    world: SourceLoop, silent: int, git_port: int
 ) -> None:
     for number in range(HUNG):
         world.see("hung", f"source-{number}", f"http://127.0.0.1:{silent}/{number}")
@@ -120,7 +120,7 @@ async def test_servers_that_never_answer_hold_up_no_other_namespace(
 
 
 async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
-    world: World, silent: int, git_port: int
+    world: SourceLoop, silent: int, git_port: int
 ) -> None:
     hung = [f"hung-{number}" for number in range(12)]
     for namespace in hung:
@@ -135,7 +135,7 @@ async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
 
 @pytest.mark.parametrize("world", [2], indirect=True)
 async def test_a_namespace_runs_no_more_of_git_than_its_quota(
-    world: World, silent: int, git_port: int
+    world: SourceLoop, silent: int, git_port: int
 ) -> None:
     for number in range(HUNG):
         world.see("hung", f"source-{number}", f"http://127.0.0.1:{silent}/{number}")

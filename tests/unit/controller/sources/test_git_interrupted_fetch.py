@@ -17,7 +17,7 @@ import pytest
 from controller.runtime.helper import TaskLimits
 from tests.git_http import git_server
 from tests.repositories import Repository
-from tests.unit.controller.sources.test_git_factory import World
+from tests.worlds.sources import GitSources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,10 +35,10 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, repository: Repository) -> AsyncIterator[World]:
+async def world(tmp_path: Path, repository: Repository) -> AsyncIterator[GitSources]:
     with git_server(repository.path.parent) as server:
         server.observes_processes = False
-        world = World(tmp_path, f"{server.url}/repository/.git")
+        world = GitSources(tmp_path, f"{server.url}/repository/.git")
         yield world
         await world.close()
 
@@ -58,7 +58,7 @@ def lock(file: Path) -> None:
 
 @pytest.mark.parametrize("harm", [remove, empty, lock])
 async def test_a_mirror_with_any_file_harmed_heals_at_the_next_reconcile(
-    world: World, repository: Repository, tmp_path: Path, harm: object
+    world: GitSources, repository: Repository, tmp_path: Path, harm: object
 ) -> None:
     assert callable(harm)
     await world.look()
@@ -79,7 +79,9 @@ async def test_a_mirror_with_any_file_harmed_heals_at_the_next_reconcile(
         assert (file, await world.look(f"new-{number}")) == (file, b"2")
 
 
-async def test_a_mirror_with_a_truncated_object_is_fetched_anew(world: World, repository: Repository) -> None:
+async def test_a_mirror_with_a_truncated_object_is_fetched_anew(
+    world: GitSources, repository: Repository
+) -> None:
     await world.look()
     blob = repository.git("rev-parse", "HEAD:flags.json")
     (file,) = (world.mirrors / "apps").glob(f"*.git/objects/{blob[:2]}/{blob[2:]}")
@@ -112,7 +114,7 @@ def descendants(process: int) -> list[int]:
 
 
 async def test_a_fetch_that_is_killed_at_any_moment_heals_at_the_next_reconcile(
-    world: World, repository: Repository, tmp_path: Path
+    world: GitSources, repository: Repository, tmp_path: Path
 ) -> None:
     lasts = 0.0
     for number in range(MOMENTS + 1):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.repositories import Repository
 from tests.signing import SshPair, ssh_pair
-from tests.unit.controller.sources.git_verified import Verified
+from tests.worlds.sources import Verified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from controller.runtime.setbacks import Stalled
 from controller.sources.deadline import LimitedTasks
 from tests.git_http import git_server
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair
-from tests.unit.controller.sources.git_verified import Verified
+from tests.worlds.sources import Verified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

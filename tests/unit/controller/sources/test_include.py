@@ -13,7 +13,7 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.archive import SKIPPED_FILE, ArchiveLimits
 from tests.repositories import Repository
 from tests.signing import ssh_pair
-from tests.unit.controller.sources.beside import Beside
+from tests.worlds.sources import Beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,7 +14,7 @@ from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import Artifact, flux
 from tests.registry.signing import Key, attachment_of, bundle, referrers, signature_tag, simple
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance
-from tests.unit.controller.sources.oci_opening import opener
+from tests.worlds.sources import opener
 
 if TYPE_CHECKING:
     from pathlib import Path

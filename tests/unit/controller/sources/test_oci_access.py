@@ -19,7 +19,7 @@ from tests.registry.front import Front, before
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import run_registry
 from tests.registry.tokens import Tokens, token_service
-from tests.unit.controller.sources.oci_opening import Opener, confined_opener, opener, read_files
+from tests.worlds.sources import Opener, confined_opener, opener, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from controller.api.meta import AUTHOR, COMMITTED_AT
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
 from tests.registry.fixtures import REGISTRIES, Shelf
-from tests.unit.controller.sources.oci_opening import opener, read_files
+from tests.worlds.sources import opener, read_files
 
 if TYPE_CHECKING:
     from pathlib import Path

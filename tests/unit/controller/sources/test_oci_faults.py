@@ -22,7 +22,7 @@ from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
 from tests.registry.front import Answer, before
-from tests.unit.controller.sources.oci_opening import confined_opener, opener, read_files
+from tests.worlds.sources import confined_opener, opener, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from tests.repositories import Repository
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.controller.sources.beside import Beside
+    from tests.worlds.sources import Beside
 
 FILES = {"flags/base/a.json": "a", "flags/base/deep/b.json": "b", "flagsy/c.json": "c", "d.json": "d"}
 

@@ -19,7 +19,7 @@ from controller.sources.backend import TreeLimits
 from controller.sources.submodules import SubmoduleLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
-from tests.unit.controller.sources.beside import Beside
+from tests.worlds.sources import Beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Request
 
 
-class Scene:
+class BusyConnection:
     """A connection whose every request takes two fifths of a turn."""
 
     def __init__(self, version: str) -> None:
@@ -58,11 +58,11 @@ def heads(number: int) -> bytes:
 
 
 @pytest.fixture(params=VERSIONS)
-def scene(request: pytest.FixtureRequest) -> Scene:
-    return Scene(str(request.param))
+def scene(request: pytest.FixtureRequest) -> BusyConnection:
+    return BusyConnection(str(request.param))
 
 
-async def test_what_takes_longer_than_a_turn_goes_on_in_the_next(scene: Scene) -> None:
+async def test_what_takes_longer_than_a_turn_goes_on_in_the_next(scene: BusyConnection) -> None:
     scene.ask(10)
     turns = [scene.count_answered()]
     while turns[-1]:
@@ -72,21 +72,21 @@ async def test_what_takes_longer_than_a_turn_goes_on_in_the_next(scene: Scene) -
     assert scene.asked == [f"/at/{number}" for number in range(10)]
 
 
-async def test_others_are_answered_between_the_turns(scene: Scene) -> None:
+async def test_others_are_answered_between_the_turns(scene: BusyConnection) -> None:
     scene.ask(10)
-    other = Scene("HTTP/1.1")
+    other = BusyConnection("HTTP/1.1")
     asyncio.get_running_loop().call_soon(other.ask, 1)
     await asyncio.sleep(0)
     assert (len(scene.asked), other.count_answered()) == (6, 1)
 
 
-async def test_how_long_a_request_waited_for_its_turn_counts(scene: Scene) -> None:
+async def test_how_long_a_request_waited_for_its_turn_counts(scene: BusyConnection) -> None:
     scene.ask(4)
     await asyncio.sleep(0)
     assert scene.waited == [0.0, 0.0, 0.0, 3.0]
 
 
-async def test_nothing_more_is_read_until_all_is_answered(scene: Scene) -> None:
+async def test_nothing_more_is_read_until_all_is_answered(scene: BusyConnection) -> None:
     scene.ask(4)
     reading = [scene.line.pipe.reading]
     await asyncio.sleep(0)
@@ -94,7 +94,9 @@ async def test_nothing_more_is_read_until_all_is_answered(scene: Scene) -> None:
     assert len(scene.asked) == 4
 
 
-async def test_what_a_peer_that_does_not_read_asked_for_waits_for_it_and_not_for_a_turn(scene: Scene) -> None:
+async def test_what_a_peer_that_does_not_read_asked_for_waits_for_it_and_not_for_a_turn(
+    scene: BusyConnection,
+) -> None:
     scene.line.pipe.fills_after = 1
     scene.ask(10)
     for _ in range(5):
@@ -104,7 +106,7 @@ async def test_what_a_peer_that_does_not_read_asked_for_waits_for_it_and_not_for
     assert len(scene.asked) == 6
 
 
-async def test_what_waits_for_its_turn_goes_with_the_connection(scene: Scene) -> None:
+async def test_what_waits_for_its_turn_goes_with_the_connection(scene: BusyConnection) -> None:
     scene.ask(10)
     scene.line.pipe.closed = True
     scene.line.peer.connection_lost(None)
@@ -113,7 +115,7 @@ async def test_what_waits_for_its_turn_goes_with_the_connection(scene: Scene) ->
     assert len(scene.asked) == 3
 
 
-async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time(scene: Scene) -> None:
+async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time(scene: BusyConnection) -> None:
     scene.ask(200)
     peer = scene.line.peer
     while scene.line.pipe.take():
@@ -122,7 +124,7 @@ async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time(scene: Scene)
     assert len(scene.asked) == 200
 
 
-async def test_a_large_read_is_not_answered_before_its_turn(scene: Scene) -> None:
+async def test_a_large_read_is_not_answered_before_its_turn(scene: BusyConnection) -> None:
     scene.ask(2_000)
     assert not scene.asked
     await asyncio.sleep(0)
@@ -138,7 +140,7 @@ def bodies(version: str) -> bytes:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_after_a_full_read_the_next_one_waits_for_a_turn(scene: Scene, ended: bool) -> None:
+async def test_after_a_full_read_the_next_one_waits_for_a_turn(scene: BusyConnection, ended: bool) -> None:
     if ended:
         scene.line.peer.finish()
     scene.line.peer.data_received(bodies(scene.client.version))
@@ -159,7 +161,7 @@ async def test_large_pieces_give_a_body_no_more_time() -> None:
 
 
 async def test_a_peer_that_sends_no_more_is_answered_all_that_it_asked() -> None:
-    scene = Scene("HTTP/1.1")
+    scene = BusyConnection("HTTP/1.1")
     scene.ask(1_000)
     assert scene.line.peer.eof_received()
     for _ in range(400):

@@ -18,38 +18,27 @@ from tests.worlds.evaluator import (
     NOW,
     FakeStream,
     FakeTimers,
+    ServedStore,
     call,
-    flag,
-    flag_set,
     in_place,
     unhurried_queue,
+    version,
 )
-from tests.worlds.hub import BUDGET, FakeScheduler
+from tests.worlds.hub import BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def version(number: int, *more: str) -> FlagSet:
-    """A set whose flag `f` differs by `number`."""
-    flags = [flag("f", {"v": number}, "v"), *(flag(key, {"on": True}, "on") for key in more)]
-    return flag_set(*flags, flagSetId="shop")
-
-
-class Scene:
-    """A store, its event streams, and time to move by hand."""
+class EventScene(ServedStore):
+    """The event streams of a store."""
 
     def __init__(self, *, deadline: float = 0.0, run: Run = in_place) -> None:
-        self.store = Store()
-        self.timers = FakeTimers()
-        self.scheduler = FakeScheduler()
+        super().__init__(Store())
         self.streams = EventStreams(
             self.store, self.timers, self.scheduler.queue(), deadline_seconds=deadline, run=run
         )
         self.serve(version(0))
-
-    def serve(self, flags: FlagSet) -> None:
-        swap(self.store, flags, now=NOW)
 
     def open(self, *, selector: str = "", writable: bool = True) -> FakeStream:
         stream = FakeStream(writable=writable)
@@ -71,11 +60,11 @@ def changes(stream: FakeStream) -> list[dict[str, str]]:
 
 
 def test_a_subscriber_is_notified_at_once_that_the_provider_is_ready() -> None:
-    assert events(Scene().open()) == [("provider_ready", {})]
+    assert events(EventScene().open()) == [("provider_ready", {})]
 
 
 def test_a_change_names_each_flag_and_what_happened_to_it() -> None:
-    scene = Scene()
+    scene = EventScene()
     scene.serve(version(0, "old"))
     stream = scene.open()
     scene.serve(version(1, "new"))
@@ -83,7 +72,7 @@ def test_a_change_names_each_flag_and_what_happened_to_it() -> None:
 
 
 def test_a_slow_reader_gets_one_cumulative_change() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     stream.writable = False
     for number in range(1, 1000):
@@ -94,7 +83,7 @@ def test_a_slow_reader_gets_one_cumulative_change() -> None:
 
 
 def test_a_change_reverted_before_it_could_be_sent_is_never_sent() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     stream.writable = False
     scene.serve(version(1))
@@ -104,7 +93,7 @@ def test_a_change_reverted_before_it_could_be_sent_is_never_sent() -> None:
 
 
 def test_a_slow_reader_delays_no_other() -> None:
-    scene = Scene()
+    scene = EventScene()
     slow, quick = scene.open(), scene.open()
     slow.writable = False
     scene.serve(version(1))
@@ -112,7 +101,7 @@ def test_a_slow_reader_delays_no_other() -> None:
 
 
 def test_a_subscriber_that_cannot_be_greeted_yet_gets_the_changes_made_meanwhile() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open(writable=False)
     scene.serve(version(1))
     stream.read()
@@ -120,7 +109,7 @@ def test_a_subscriber_that_cannot_be_greeted_yet_gets_the_changes_made_meanwhile
 
 
 def test_all_subscribers_that_saw_the_same_get_the_same_bytes() -> None:
-    scene = Scene()
+    scene = EventScene()
     first, second = scene.open(), scene.open()
     scene.serve(version(1))
     assert first.sent[-1] is second.sent[-1]
@@ -128,7 +117,7 @@ def test_all_subscribers_that_saw_the_same_get_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("again", [0, 1], ids=["same set", "only another revision"])
 def test_nothing_is_sent_when_no_flag_changed(again: int) -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     metadata = {"flagstaff.dev/revision": "main@sha1:2"} if again else {}
     scene.serve(FlagSet(version(0).flags, metadata={**version(0).metadata, **metadata}))
@@ -163,7 +152,7 @@ def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
 
 @pytest.mark.parametrize(("selector", "count"), [("flagSetId=shop", 1), ("flagSetId=bank", 0)])
 def test_a_subscriber_receives_only_changes_of_what_it_selects(selector: str, count: int) -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open(selector=selector)
     scene.serve(version(1))
     assert len(changes(stream)) == count
@@ -171,12 +160,12 @@ def test_a_subscriber_receives_only_changes_of_what_it_selects(selector: str, co
 
 def test_a_bad_selector_is_refused() -> None:
     with pytest.raises(RpcError) as caught:
-        Scene().open(selector="x=y")
+        EventScene().open(selector="x=y")
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 def test_a_keep_alive_comes_after_twenty_silent_seconds_and_again() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     scene.timers.advance(19.9)
     assert len(stream.sent) == 1
@@ -186,7 +175,7 @@ def test_a_keep_alive_comes_after_twenty_silent_seconds_and_again() -> None:
 
 
 def test_any_message_puts_the_keep_alive_off() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     scene.timers.advance(15)
     scene.serve(version(1))
@@ -195,7 +184,7 @@ def test_any_message_puts_the_keep_alive_off() -> None:
 
 
 def test_a_thousand_streams_share_one_timer_and_each_keeps_its_time() -> None:
-    scene = Scene()
+    scene = EventScene()
     early = [scene.open() for _ in range(500)]
     scene.timers.advance(5)
     late = [scene.open() for _ in range(500)]
@@ -209,7 +198,7 @@ def test_a_thousand_streams_share_one_timer_and_each_keeps_its_time() -> None:
 
 
 def test_a_silent_stream_that_cannot_be_written_to_gets_no_keep_alive() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     stream.writable = False
     scene.timers.advance(20)
@@ -219,7 +208,7 @@ def test_a_silent_stream_that_cannot_be_written_to_gets_no_keep_alive() -> None:
 
 
 def test_the_last_to_leave_stops_the_timer() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     stream.hang_up()
     assert scene.timers.pending == []
@@ -228,7 +217,7 @@ def test_the_last_to_leave_stops_the_timer() -> None:
 
 
 def test_a_deadline_ends_a_stream_however_busy() -> None:
-    scene = Scene(deadline=30)
+    scene = EventScene(deadline=30)
     stream = scene.open()
     for number in range(1, 7):
         assert stream.ended is None
@@ -240,14 +229,14 @@ def test_a_deadline_ends_a_stream_however_busy() -> None:
 
 
 def test_without_a_deadline_a_stream_stays() -> None:
-    scene = Scene()
+    scene = EventScene()
     stream = scene.open()
     scene.timers.advance(100_000)
     assert stream.ended is None
 
 
 def test_shutdown_is_sent_to_writable_streams_and_ends_all() -> None:
-    scene = Scene()
+    scene = EventScene()
     hearing, deaf = scene.open(), scene.open()
     deaf.writable = False
     scene.streams.close()
@@ -258,7 +247,7 @@ def test_shutdown_is_sent_to_writable_streams_and_ends_all() -> None:
 
 
 def test_no_stream_is_opened_during_shutdown() -> None:
-    scene = Scene()
+    scene = EventScene()
     scene.streams.close()
     with pytest.raises(RpcError) as caught:
         scene.open()
@@ -266,7 +255,7 @@ def test_no_stream_is_opened_during_shutdown() -> None:
 
 
 def test_a_stream_in_json_says_the_same() -> None:
-    scene = Scene()
+    scene = EventScene()
     streams = EventStreams(
         scene.store, scene.timers, unhurried_queue(), run=in_place, encode=json_rpc.encode_event
     )
@@ -297,9 +286,9 @@ class Threads:
 MORE = tuple(f"flag-{index}" for index in range(10))
 
 
-def threaded_scene() -> tuple[Scene, Threads]:
+def threaded_scene() -> tuple[EventScene, Threads]:
     threads = Threads()
-    scene = Scene(run=threads)
+    scene = EventScene(run=threads)
     scene.serve(version(0, *MORE))
     return scene, threads
 
@@ -359,7 +348,7 @@ def test_an_old_set_is_let_go_once_everyone_is_past_it() -> None:
 
 
 def test_many_subscribers_are_notified_a_few_at_a_time() -> None:
-    scene = Scene()
+    scene = EventScene()
     streams = [scene.open() for _ in range(3 * BUDGET)]
     scene.serve(version(1))
     early = [stream for stream in streams if changes(stream)]

@@ -25,7 +25,7 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 BESIDE = Routes(unary={"/a.B/One": lambda _, message: message}, streams={"/c.D/Many": lambda *_: None})
 
 
-class World:
+class HealthScene:
     """A health service beside others, and its store."""
 
     def __init__(self, *, serving: bool = True) -> None:
@@ -63,7 +63,7 @@ def statuses(stream: FakeStream) -> list[int]:
 
 @pytest.mark.parametrize("service", ["", "a.B", "c.D", "grpc.health.v1.Health"])
 def test_what_the_port_answers_is_serving_once_there_are_flags(service: str) -> None:
-    world = World(serving=False)
+    world = HealthScene(serving=False)
     assert world.check(health_request(service)) == NOT_SERVING
     world.swap()
     assert world.check(health_request(service)) == SERVING
@@ -72,7 +72,7 @@ def test_what_the_port_answers_is_serving_once_there_are_flags(service: str) -> 
 
 
 def test_stale_flags_are_served_so_it_is_serving() -> None:
-    world = World()
+    world = HealthScene()
     fail(world.store, "the source is gone", NOW)
     assert world.check() == SERVING
 
@@ -80,23 +80,23 @@ def test_stale_flags_are_served_so_it_is_serving() -> None:
 @pytest.mark.parametrize("service", ["a", "a.B.C", "A.B", "ß" * 1000])
 def test_a_service_that_is_not_here_is_not_found(service: str) -> None:
     with pytest.raises(RpcError) as error:
-        World().check(health_request(service))
+        HealthScene().check(health_request(service))
     assert error.value.code is Code.NOT_FOUND
 
 
 @pytest.mark.parametrize("message", [b"\x0a", b"\x0a\x05a", b"\x0a\x01\xff", b"\xff"])
 def test_bytes_that_are_no_request_are_invalid(message: bytes) -> None:
     with pytest.raises(RpcError) as error:
-        World().check(message)
+        HealthScene().check(message)
     assert error.value.code is Code.INVALID_ARGUMENT
 
 
 def test_a_field_that_is_not_known_yet_is_skipped() -> None:
-    assert World().check(b"\x10\x01" + health_request("a.B")) == SERVING
+    assert HealthScene().check(b"\x10\x01" + health_request("a.B")) == SERVING
 
 
 def test_a_watch_gets_the_status_at_once_and_then_every_change() -> None:
-    world = World(serving=False)
+    world = HealthScene(serving=False)
     stream = world.watch("a.B")
     assert statuses(stream) == [NOT_SERVING]
     world.swap()
@@ -108,7 +108,7 @@ def test_a_watch_gets_the_status_at_once_and_then_every_change() -> None:
 
 
 def test_a_watch_of_a_service_that_is_not_here_stays_open() -> None:
-    world = World(serving=False)
+    world = HealthScene(serving=False)
     stream = world.watch("nobody")
     world.swap()
     assert (statuses(stream), stream.closed) == ([UNKNOWN], False)
@@ -117,7 +117,7 @@ def test_a_watch_of_a_service_that_is_not_here_stays_open() -> None:
 
 
 def test_a_watch_that_was_not_writable_gets_the_newest_status() -> None:
-    world = World(serving=False)
+    world = HealthScene(serving=False)
     stream = world.watch(writable=False)
     world.swap()
     assert statuses(stream) == []
@@ -126,7 +126,7 @@ def test_a_watch_that_was_not_writable_gets_the_newest_status() -> None:
 
 
 def test_a_watch_that_has_ended_is_forgotten() -> None:
-    world = World(serving=False)
+    world = HealthScene(serving=False)
     stream = world.watch()
     stream.hang_up()
     world.swap()
@@ -135,7 +135,7 @@ def test_a_watch_that_has_ended_is_forgotten() -> None:
 
 
 def test_no_watch_begins_while_shutting_down() -> None:
-    world = World()
+    world = HealthScene()
     world.health.close()
     with pytest.raises(RpcError) as error:
         world.watch()
@@ -179,7 +179,7 @@ async def test_a_stock_client_watches_a_start_and_an_end() -> None:
 
 
 def test_merged_routes_answer_what_each_answered() -> None:
-    world = World()
+    world = HealthScene()
     both = merge(BESIDE, world.routes)
     assert dict(both.unary) == {**BESIDE.unary, **world.routes.unary}
     assert dict(both.streams) == {**BESIDE.streams, **world.routes.streams}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -10,11 +10,16 @@ from evaluator.server.service import Selection
 from evaluator.server.sse import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.store.store import Store
 from tests.stores import swap
-from tests.worlds.evaluator import NOW, FakeStream, FakeTimers, flag, flag_set, unhurried_queue
-from tests.worlds.hub import BUDGET, FakeScheduler
-
-if TYPE_CHECKING:
-    from evaluator.flags.model import FlagSet
+from tests.worlds.evaluator import (
+    NOW,
+    FakeStream,
+    FakeTimers,
+    ServedStore,
+    flag_set,
+    unhurried_queue,
+    version,
+)
+from tests.worlds.hub import BUDGET
 
 KEEP_ALIVE = b":\n\n"
 
@@ -29,22 +34,13 @@ class FakeBody(FakeStream):
         self.close()
 
 
-def version(number: int) -> FlagSet:
-    return flag_set(flag("f", {"v": number}, "v"), flagSetId="shop")
-
-
-class Scene:
-    """A store, its change streams, and time to move by hand."""
+class ChangeScene(ServedStore):
+    """The change streams of a store."""
 
     def __init__(self) -> None:
-        self.store = Store(sources=("git",))
-        self.timers = FakeTimers()
-        self.scheduler = FakeScheduler()
+        super().__init__(Store(sources=("git",)))
         self.streams = ChangeStreams(self.store, self.timers, self.scheduler.queue())
         self.serve(version(0))
-
-    def serve(self, flags: FlagSet) -> None:
-        swap(self.store, flags, now=NOW)
 
     @property
     def digest(self) -> str:
@@ -77,7 +73,7 @@ def events(body: FakeBody) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_response_is_an_event_stream_that_nobody_stores_or_buffers() -> None:
-    answer = Scene().ask()
+    answer = ChangeScene().ask()
     assert isinstance(answer, Streamed)
     assert answer.status == 200
     assert header(answer.headers, "content-type") == "text/event-stream"
@@ -85,7 +81,7 @@ def test_the_response_is_an_event_stream_that_nobody_stores_or_buffers() -> None
 
 
 def test_a_client_that_saw_nothing_yet_is_sent_a_change_at_once() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     content = {"type": "refetchEvaluation", "etag": scene.digest, "lastModified": int(NOW)}
     assert events(scene.open()) == [(scene.digest, content)]
 
@@ -104,21 +100,21 @@ def test_while_nothing_is_known_a_stream_stays_open_without_an_event() -> None:
 
 
 def test_a_client_that_saw_what_is_served_is_sent_only_the_retry_time() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open(last_event_id=scene.digest)
     assert events(body) == []
     assert body.sent == [b"retry: 1100\n\n"]
 
 
 def test_a_client_that_missed_a_change_is_notified_at_once() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     seen = scene.digest
     scene.serve(version(1))
     assert [digest for digest, _ in events(scene.open(last_event_id=seen))] == [scene.digest]
 
 
 def test_each_change_is_sent_once_and_an_update_without_a_change_is_not() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open(last_event_id=scene.digest)
     scene.serve(version(1))
     first = scene.digest
@@ -128,7 +124,7 @@ def test_each_change_is_sent_once_and_an_update_without_a_change_is_not() -> Non
 
 
 def test_a_slow_reader_gets_the_newest_only() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open(last_event_id=scene.digest)
     body.writable = False
     for number in range(1, 1000):
@@ -139,7 +135,7 @@ def test_a_slow_reader_gets_the_newest_only() -> None:
 
 
 def test_a_slow_reader_gets_nothing_when_the_change_was_reverted() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open(last_event_id=scene.digest)
     body.writable = False
     scene.serve(version(1))
@@ -163,7 +159,7 @@ def test_a_slow_reader_gets_nothing_when_the_change_was_reverted() -> None:
 def test_a_selector_narrows_the_changes_that_are_sent(
     path: str, headers: dict[str, str], notified: bool
 ) -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open(path, **headers)
     before = len(events(body))
     scene.serve(version(1))
@@ -171,21 +167,21 @@ def test_a_selector_narrows_the_changes_that_are_sent(
 
 
 def test_a_client_is_notified_when_its_flags_go_and_forgets_its_place() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open("/flagSetId=shop", last_event_id=scene.digest)
     scene.serve(flag_set())
     assert events(body) == [("", {"type": "refetchEvaluation"})]
 
 
 def test_a_bad_selector_is_refused() -> None:
-    answer = Scene().ask("/colour=red")
+    answer = ChangeScene().ask("/colour=red")
     assert isinstance(answer, Response)
     assert answer.status == 400
     assert b'invalid selector key \\"colour\\"' in answer.body
 
 
 def test_silence_is_broken_by_a_comment() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open()
     scene.timers.advance(KEEP_ALIVE_SECONDS)
     scene.timers.advance(KEEP_ALIVE_SECONDS)
@@ -193,7 +189,7 @@ def test_silence_is_broken_by_a_comment() -> None:
 
 
 def test_a_client_that_does_not_read_gets_no_comment_until_it_does() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open()
     body.writable = False
     scene.timers.advance(KEEP_ALIVE_SECONDS)
@@ -203,7 +199,7 @@ def test_a_client_that_does_not_read_gets_no_comment_until_it_does() -> None:
 
 
 def test_a_client_that_hung_up_is_forgotten() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open()
     body.hang_up()
     scene.serve(version(1))
@@ -212,7 +208,7 @@ def test_a_client_that_hung_up_is_forgotten() -> None:
 
 
 def test_shutting_down_ends_streams_and_refuses_new_ones() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     body = scene.open()
     scene.streams.close()
     scene.serve(version(1))
@@ -224,13 +220,13 @@ def test_shutting_down_ends_streams_and_refuses_new_ones() -> None:
 
 
 def test_clients_that_lose_us_together_come_back_apart() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     waits = {scene.open().sent[0].splitlines()[0] for _ in range(40)}
     assert len(waits) == 20
 
 
 def test_many_are_notified_a_few_in_each_turn_of_the_loop() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     bodies = [scene.open(last_event_id=scene.digest) for _ in range(2 * BUDGET + 1)]
     scene.serve(version(1))
     waiting = [body for body in bodies if not events(body)]
@@ -242,7 +238,7 @@ def test_many_are_notified_a_few_in_each_turn_of_the_loop() -> None:
 
 
 def test_a_waiting_client_may_hang_up_and_shutting_down_ends_the_turns() -> None:
-    scene = Scene()
+    scene = ChangeScene()
     bodies = [scene.open(last_event_id=scene.digest) for _ in range(BUDGET + 2)]
     scene.serve(version(1))
     waiting = [body for body in bodies if not events(body)]

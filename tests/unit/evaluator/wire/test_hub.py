@@ -8,7 +8,7 @@ from evaluator.wire.hub import Hub
 from tests.worlds.hub import BUDGET, FakeScheduler, Reader, join
 
 
-class Scene:
+class SubscribedHub:
     def __init__(self) -> None:
         self.scheduler = FakeScheduler()
         self.hub = Hub(self.scheduler.queue())
@@ -27,11 +27,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scene() -> SubscribedHub:
+    return SubscribedHub()
 
 
-def test_a_subscriber_gets_the_current_value_at_once_and_each_change(scene: Scene) -> None:
+def test_a_subscriber_gets_the_current_value_at_once_and_each_change(scene: SubscribedHub) -> None:
     scene.publish(b"1")
     reader = scene.join()
     assert reader.received == [b"1"]
@@ -39,14 +39,14 @@ def test_a_subscriber_gets_the_current_value_at_once_and_each_change(scene: Scen
     assert reader.received == [b"1", b"2"]
 
 
-def test_a_subscriber_may_come_before_the_first_value(scene: Scene) -> None:
+def test_a_subscriber_may_come_before_the_first_value(scene: SubscribedHub) -> None:
     reader = scene.join()
     assert reader.received == []
     scene.publish(b"1")
     assert reader.received == [b"1"]
 
 
-def test_a_slow_reader_gets_the_newest_value_and_none_in_between(scene: Scene) -> None:
+def test_a_slow_reader_gets_the_newest_value_and_none_in_between(scene: SubscribedHub) -> None:
     reader = scene.join(Reader(room=1))
     scene.publish(b"1")
     for number in range(2, 1000):
@@ -57,27 +57,27 @@ def test_a_slow_reader_gets_the_newest_value_and_none_in_between(scene: Scene) -
     assert scene.hub.skipped == 997
 
 
-def test_a_burst_of_changes_is_one_message(scene: Scene) -> None:
+def test_a_burst_of_changes_is_one_message(scene: SubscribedHub) -> None:
     reader = scene.join()
     scene.publish(b"1", b"2", b"3")
     assert reader.received == [b"3"]
 
 
-def test_a_reader_that_never_reads_delays_no_other(scene: Scene) -> None:
+def test_a_reader_that_never_reads_delays_no_other(scene: SubscribedHub) -> None:
     stuck, quick = scene.join(Reader(room=0)), scene.join()
     scene.publish(b"1")
     scene.publish(b"2")
     assert (stuck.received, quick.received) == ([], [b"1", b"2"])
 
 
-def test_an_equal_value_is_not_sent(scene: Scene) -> None:
+def test_an_equal_value_is_not_sent(scene: SubscribedHub) -> None:
     reader = scene.join()
     scene.publish(b"1")
     scene.publish(b"1")
     assert reader.received == [b"1"]
 
 
-def test_a_change_reverted_before_it_could_be_sent_is_never_sent(scene: Scene) -> None:
+def test_a_change_reverted_before_it_could_be_sent_is_never_sent(scene: SubscribedHub) -> None:
     reader = scene.join(Reader(room=1))
     scene.publish(b"1")
     scene.publish(b"2")
@@ -86,7 +86,7 @@ def test_a_change_reverted_before_it_could_be_sent_is_never_sent(scene: Scene) -
     assert reader.received == [b"1"]
 
 
-def test_a_subscriber_that_fails_is_dropped_alone(scene: Scene) -> None:
+def test_a_subscriber_that_fails_is_dropped_alone(scene: SubscribedHub) -> None:
     readers = [scene.join(Reader(failing=number == 1)) for number in range(3)]
     scene.publish(b"1")
     assert [reader.received for reader in readers] == [[b"1"], [], [b"1"]]
@@ -94,7 +94,7 @@ def test_a_subscriber_that_fails_is_dropped_alone(scene: Scene) -> None:
     assert (scene.hub.streams, scene.hub.listeners("t")) == (2, 2)
 
 
-def test_a_retraction_is_sent_with_its_reason_and_the_topic_may_come_back(scene: Scene) -> None:
+def test_a_retraction_is_sent_with_its_reason_and_the_topic_may_come_back(scene: SubscribedHub) -> None:
     reader = scene.join()
     scene.publish(b"1")
     scene.retract("deleted")
@@ -103,7 +103,7 @@ def test_a_retraction_is_sent_with_its_reason_and_the_topic_may_come_back(scene:
     assert reader.received == [b"1", ("gone", "deleted"), b"1"]
 
 
-def test_a_retraction_reverted_before_it_could_be_sent_is_never_sent(scene: Scene) -> None:
+def test_a_retraction_reverted_before_it_could_be_sent_is_never_sent(scene: SubscribedHub) -> None:
     reader = scene.join(Reader(room=1))
     scene.publish(b"1")
     scene.retract()
@@ -112,13 +112,13 @@ def test_a_retraction_reverted_before_it_could_be_sent_is_never_sent(scene: Scen
     assert reader.received == [b"1"]
 
 
-def test_a_late_subscriber_receives_the_retraction(scene: Scene) -> None:
+def test_a_late_subscriber_receives_the_retraction(scene: SubscribedHub) -> None:
     scene.publish(b"1")
     scene.retract("deleted")
     assert scene.join().received == [("gone", "deleted")]
 
 
-def test_a_topic_is_forgotten_once_it_has_neither_value_nor_subscriber(scene: Scene) -> None:
+def test_a_topic_is_forgotten_once_it_has_neither_value_nor_subscriber(scene: SubscribedHub) -> None:
     reader = scene.join()
     scene.publish(b"1")
     assert reader.subscription is not None
@@ -129,7 +129,7 @@ def test_a_topic_is_forgotten_once_it_has_neither_value_nor_subscriber(scene: Sc
     assert scene.join().received == []
 
 
-def test_a_dropped_value_is_unknown_to_late_subscribers_until_the_next(scene: Scene) -> None:
+def test_a_dropped_value_is_unknown_to_late_subscribers_until_the_next(scene: SubscribedHub) -> None:
     early = scene.join()
     scene.publish(b"1")
     scene.hub.drop("t")
@@ -138,7 +138,7 @@ def test_a_dropped_value_is_unknown_to_late_subscribers_until_the_next(scene: Sc
     assert (early.received, late.received) == ([b"1"], [b"1"])
 
 
-def test_a_subscriber_may_leave_while_it_receives(scene: Scene) -> None:
+def test_a_subscriber_may_leave_while_it_receives(scene: SubscribedHub) -> None:
     reader, other = Reader(), scene.join()
 
     def leave() -> None:
@@ -152,7 +152,7 @@ def test_a_subscriber_may_leave_while_it_receives(scene: Scene) -> None:
     assert (reader.received, other.received) == ([b"1"], [b"1", b"2"])
 
 
-def test_a_subscriber_may_throw_another_out_while_it_receives(scene: Scene) -> None:
+def test_a_subscriber_may_throw_another_out_while_it_receives(scene: SubscribedHub) -> None:
     first, second = scene.join(), scene.join()
 
     def throw_out() -> None:
@@ -164,7 +164,7 @@ def test_a_subscriber_may_throw_another_out_while_it_receives(scene: Scene) -> N
     assert (first.received, second.received) == ([b"1"], [])
 
 
-def test_a_broadcast_lets_other_work_in_between(scene: Scene) -> None:
+def test_a_broadcast_lets_other_work_in_between(scene: SubscribedHub) -> None:
     readers = [scene.join() for _ in range(10 * BUDGET)]
     scene.hub.publish("t", b"1")
     scene.scheduler.step()
@@ -174,7 +174,7 @@ def test_a_broadcast_lets_other_work_in_between(scene: Scene) -> None:
     assert all(reader.received == [b"1"] for reader in readers)
 
 
-def test_values_that_take_long_to_send_make_shorter_slices(scene: Scene) -> None:
+def test_values_that_take_long_to_send_make_shorter_slices(scene: SubscribedHub) -> None:
     def take_long() -> None:
         scene.scheduler.seconds += BUDGET
 
@@ -184,7 +184,7 @@ def test_values_that_take_long_to_send_make_shorter_slices(scene: Scene) -> None
     assert sum(bool(reader.received) for reader in readers) == 1
 
 
-def test_a_small_topic_does_not_wait_for_a_large_one(scene: Scene) -> None:
+def test_a_small_topic_does_not_wait_for_a_large_one(scene: SubscribedHub) -> None:
     for _ in range(10_000):
         scene.join(key="large")
     reader = scene.join(key="small")
@@ -194,7 +194,7 @@ def test_a_small_topic_does_not_wait_for_a_large_one(scene: Scene) -> None:
     assert reader.received == [b"1"]
 
 
-def test_the_last_in_line_is_notified_however_fast_values_change(scene: Scene) -> None:
+def test_the_last_in_line_is_notified_however_fast_values_change(scene: SubscribedHub) -> None:
     readers = [scene.join() for _ in range(4 * BUDGET)]
     for number in range(40):
         scene.hub.publish("t", b"%d" % number)
@@ -202,7 +202,7 @@ def test_the_last_in_line_is_notified_however_fast_values_change(scene: Scene) -
     assert all(reader.received for reader in readers)
 
 
-def test_an_error_that_nobody_expects_stops_no_broadcast(scene: Scene) -> None:
+def test_an_error_that_nobody_expects_stops_no_broadcast(scene: SubscribedHub) -> None:
     class Hopeless(Reader):
         def on_failure(self, error: Exception) -> None:
             raise RuntimeError("and again") from error
@@ -215,13 +215,13 @@ def test_an_error_that_nobody_expects_stops_no_broadcast(scene: Scene) -> None:
     assert [reader.received for reader in readers] == [[b"1"], [], [b"1"]]
 
 
-def test_everyone_can_be_listed(scene: Scene) -> None:
+def test_everyone_can_be_listed(scene: SubscribedHub) -> None:
     readers = {scene.join(key="a"), scene.join(key="b")}
     assert {each.subscriber for each in scene.hub.subscriptions()} == readers
     assert (scene.hub.topics, scene.hub.streams, scene.hub.listeners("c")) == (2, 2, 0)
 
 
-def test_a_subscription_is_small_and_holds_no_payload(scene: Scene) -> None:
+def test_a_subscription_is_small_and_holds_no_payload(scene: SubscribedHub) -> None:
     payload = bytes(1000)
     scene.join(Reader(room=1))
     before = sys.getrefcount(payload)
@@ -235,7 +235,7 @@ def test_a_subscription_is_small_and_holds_no_payload(scene: Scene) -> None:
     assert sys.getsizeof(subscription) <= 96
 
 
-def test_a_quiet_value_is_for_new_subscribers_and_they_receive_the_next(scene: Scene) -> None:
+def test_a_quiet_value_is_for_new_subscribers_and_they_receive_the_next(scene: SubscribedHub) -> None:
     scene.publish(b"1")
     before = scene.join()
     scene.hub.publish("t", b"1, stale", quiet=True)
@@ -245,7 +245,7 @@ def test_a_quiet_value_is_for_new_subscribers_and_they_receive_the_next(scene: S
     assert (before.received, after.received) == ([b"1"], [b"1, stale", b"1"])
 
 
-def test_a_quiet_value_does_not_silence_the_one_before_it(scene: Scene) -> None:
+def test_a_quiet_value_does_not_silence_the_one_before_it(scene: SubscribedHub) -> None:
     scene.publish(b"1")
     reader = scene.join()
     scene.hub.publish("t", b"2")

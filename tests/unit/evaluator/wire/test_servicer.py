@@ -71,7 +71,7 @@ def flags(number: int) -> bytes:
     return b'{"flags":{"f":{"n":%d}}}' % number
 
 
-class Scene:
+class SyncScene:
     def __init__(self, **options: Any) -> None:
         self.scheduler, self.timers, self.backend = FakeScheduler(), FakeTimers(), FakeBackend()
         self.ended: list[tuple[str, float]] = []
@@ -110,11 +110,11 @@ def numbers(stream: FakeStream) -> list[int]:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scene() -> SyncScene:
+    return SyncScene()
 
 
-def test_a_stream_gets_the_flags_at_once_and_each_change(scene: Scene) -> None:
+def test_a_stream_gets_the_flags_at_once_and_each_change(scene: SyncScene) -> None:
     scene.serve(flags(1))
     stream = scene.open()
     assert numbers(stream) == [1]
@@ -123,13 +123,13 @@ def test_a_stream_gets_the_flags_at_once_and_each_change(scene: Scene) -> None:
     assert not stream.closed
 
 
-def test_every_message_has_the_context(scene: Scene) -> None:
+def test_every_message_has_the_context(scene: SyncScene) -> None:
     scene.serve(flags(1))
     read = v1.SyncFlagsResponse.FromString(scene.open().sent[0])
     assert MessageToDict(read.sync_context) == {"region": "eu"}
 
 
-def test_a_stream_may_come_before_its_flags(scene: Scene) -> None:
+def test_a_stream_may_come_before_its_flags(scene: SyncScene) -> None:
     scene.serve(NOT_YET)
     stream = scene.open()
     assert (stream.sent, stream.closed) == ([], False)
@@ -137,7 +137,7 @@ def test_a_stream_may_come_before_its_flags(scene: Scene) -> None:
     assert numbers(stream) == [1]
 
 
-def test_a_slow_stream_gets_the_newest_flags_and_delays_no_other(scene: Scene) -> None:
+def test_a_slow_stream_gets_the_newest_flags_and_delays_no_other(scene: SyncScene) -> None:
     scene.serve(flags(1))
     slow, quick = scene.open(), scene.open()
     slow.writable = False
@@ -148,14 +148,14 @@ def test_a_slow_stream_gets_the_newest_flags_and_delays_no_other(scene: Scene) -
     assert numbers(slow) == [1, 99]
 
 
-def test_the_same_flags_again_are_no_message(scene: Scene) -> None:
+def test_the_same_flags_again_are_no_message(scene: SyncScene) -> None:
     scene.serve(flags(1))
     stream = scene.open()
     scene.serve(bytes(bytearray(flags(1))))
     assert numbers(stream) == [1]
 
 
-def test_a_message_is_made_once_for_all_and_only_with_subscribers(scene: Scene) -> None:
+def test_a_message_is_made_once_for_all_and_only_with_subscribers(scene: SyncScene) -> None:
     scene.serve(flags(1))
     assert scene.backend.made == 0
     streams = [scene.open() for _ in range(5)]
@@ -172,14 +172,14 @@ def test_a_message_is_made_once_for_all_and_only_with_subscribers(scene: Scene) 
     ("header", "body", "topic"),
     [(None, "", ""), (None, "b", "b"), ("h", "", "h"), ("h", "b", "h"), ("", "b", "")],
 )
-def test_the_header_wins_over_the_body(scene: Scene, header: str | None, body: str, topic: str) -> None:
+def test_the_header_wins_over_the_body(scene: SyncScene, header: str | None, body: str, topic: str) -> None:
     for number, name in enumerate(("", "b", "h")):
         scene.serve(flags(number), name)
     stream = scene.open(selector=header, body=body)
     assert numbers(stream) == [["", "b", "h"].index(topic)]
 
 
-def test_a_change_reaches_its_subscribers(scene: Scene) -> None:
+def test_a_change_reaches_its_subscribers(scene: SyncScene) -> None:
     one, other = scene.open(selector="a"), scene.open(selector="b")
     scene.serve(flags(1), "a")
     assert (numbers(one), numbers(other)) == ([1], [])
@@ -187,14 +187,14 @@ def test_a_change_reaches_its_subscribers(scene: Scene) -> None:
 
 @pytest.mark.parametrize("method", ["SyncFlags", "FetchAllFlags"])
 @pytest.mark.parametrize("service", [SERVICE, OLD])
-def test_a_refused_selector_leaves_nothing_behind(scene: Scene, service: str, method: str) -> None:
+def test_a_refused_selector_leaves_nothing_behind(scene: SyncScene, service: str, method: str) -> None:
     with pytest.raises(RpcError, match="no such selector for peer"):
         scene.open(service + method, selector="bad")
     assert (scene.service.streams, scene.backend.watchers, scene.service.hub.topics) == (0, {}, 0)
 
 
 @pytest.mark.parametrize("service", [SERVICE, OLD])
-def test_fetching_answers_once_and_ends(scene: Scene, service: str) -> None:
+def test_fetching_answers_once_and_ends(scene: SyncScene, service: str) -> None:
     scene.serve(flags(1))
     stream = scene.open(service + "FetchAllFlags")
     read = v1.FetchAllFlagsResponse.FromString(stream.sent[0])
@@ -202,7 +202,7 @@ def test_fetching_answers_once_and_ends(scene: Scene, service: str) -> None:
     assert (scene.backend.watchers, scene.service.hub.topics, scene.ended) == ({}, 0, [])
 
 
-def test_fetching_waits_for_flags_that_are_being_made(scene: Scene) -> None:
+def test_fetching_waits_for_flags_that_are_being_made(scene: SyncScene) -> None:
     stream = scene.open(SERVICE + "FetchAllFlags")
     assert not stream.closed
     scene.serve(flags(1))
@@ -211,7 +211,7 @@ def test_fetching_waits_for_flags_that_are_being_made(scene: Scene) -> None:
 
 @pytest.mark.parametrize("missing", [NOT_YET, GONE])
 def test_fetching_flags_that_are_not_there_is_an_error_and_no_empty_set(
-    scene: Scene, missing: Missing
+    scene: SyncScene, missing: Missing
 ) -> None:
     scene.serve(missing)
     stream = scene.open(SERVICE + "FetchAllFlags")
@@ -219,13 +219,13 @@ def test_fetching_flags_that_are_not_there_is_an_error_and_no_empty_set(
     assert (scene.backend.watchers, scene.service.hub.topics) == ({}, 0)
 
 
-def test_the_old_service_says_that_a_message_is_everything(scene: Scene) -> None:
+def test_the_old_service_says_that_a_message_is_everything(scene: SyncScene) -> None:
     scene.serve(flags(1))
     read = old.SyncFlagsResponse.FromString(scene.open(OLD + "SyncFlags").sent[0])
     assert (read.state, read.flag_configuration) == (old.SYNC_STATE_ALL, flags(1).decode())
 
 
-def test_streams_stay_at_what_they_have_while_their_flags_are_away(scene: Scene) -> None:
+def test_streams_stay_at_what_they_have_while_their_flags_are_away(scene: SyncScene) -> None:
     scene.serve(flags(1))
     stream = scene.open()
     scene.serve(NOT_YET)
@@ -234,7 +234,7 @@ def test_streams_stay_at_what_they_have_while_their_flags_are_away(scene: Scene)
     assert numbers(stream) == [1, 2]
 
 
-def test_streams_end_with_their_flags_where_the_backend_says_so(scene: Scene) -> None:
+def test_streams_end_with_their_flags_where_the_backend_says_so(scene: SyncScene) -> None:
     scene.serve(flags(1))
     stream = scene.open()
     scene.serve(GONE)
@@ -242,7 +242,7 @@ def test_streams_end_with_their_flags_where_the_backend_says_so(scene: Scene) ->
     assert (scene.service.streams, scene.backend.watchers) == (0, {})
 
 
-def test_a_stream_that_comes_after_its_flags_went_waits_for_them(scene: Scene) -> None:
+def test_a_stream_that_comes_after_its_flags_went_waits_for_them(scene: SyncScene) -> None:
     scene.serve(GONE)
     stream = scene.open()
     assert (numbers(stream), stream.ended) == ([], None)
@@ -250,7 +250,7 @@ def test_a_stream_that_comes_after_its_flags_went_waits_for_them(scene: Scene) -
     assert (numbers(stream), stream.ended) == ([2], None)
 
 
-def test_a_stream_that_fails_is_ended_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_fails_is_ended_alone(scene: SyncScene, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeStream):
         def send(self, message: bytes) -> bool:
             raise RuntimeError("a fault of ours")
@@ -264,7 +264,7 @@ def test_a_stream_that_fails_is_ended_alone(scene: Scene, caplog: pytest.LogCapt
 
 
 def test_a_stream_ends_by_its_deadline() -> None:
-    scene = Scene(deadline_seconds=60)
+    scene = SyncScene(deadline_seconds=60)
     scene.serve(flags(1))
     early, stream = scene.open(), scene.open()
     early.hang_up()
@@ -277,7 +277,7 @@ def test_a_stream_ends_by_its_deadline() -> None:
     assert scene.ended == [("normal_close", 0.0), ("deadline_exceeded", 60.0)]
 
 
-def test_shutting_down_sends_clients_elsewhere(scene: Scene) -> None:
+def test_shutting_down_sends_clients_elsewhere(scene: SyncScene) -> None:
     scene.serve(flags(1))
     streams = [scene.open(), scene.open(selector="none yet"), scene.open(OLD + "SyncFlags")]
     scene.service.close()
@@ -287,7 +287,7 @@ def test_shutting_down_sends_clients_elsewhere(scene: Scene) -> None:
         scene.open()
 
 
-def test_a_client_that_hangs_up_is_forgotten(scene: Scene) -> None:
+def test_a_client_that_hangs_up_is_forgotten(scene: SyncScene) -> None:
     stream = scene.open()
     scene.timers.advance(2)
     stream.hang_up()
@@ -296,18 +296,18 @@ def test_a_client_that_hangs_up_is_forgotten(scene: Scene) -> None:
     assert scene.ended == [("normal_close", 2.0)]
 
 
-def test_metadata_is_the_context_unless_disabled(scene: Scene) -> None:
+def test_metadata_is_the_context_unless_disabled(scene: SyncScene) -> None:
     path = SERVICE + "GetMetadata"
     answer = scene.routes.unary[path](Call(path, (), ""), b"")
     assert MessageToDict(v1.GetMetadataResponse.FromString(answer_of(answer))) == {
         "metadata": {"region": "eu"}
     }
     with pytest.raises(RpcError) as refused:
-        Scene(metadata=False).routes.unary[path](Call(path, (), ""), b"")
+        SyncScene(metadata=False).routes.unary[path](Call(path, (), ""), b"")
     assert refused.value.code is Code.UNIMPLEMENTED
 
 
-def test_a_payload_knows_its_content(scene: Scene) -> None:
+def test_a_payload_knows_its_content(scene: SyncScene) -> None:
     scene.serve(flags(1))
     scene.open()
     _, make, _ = next(iter(scene.backend.watchers.values()))
