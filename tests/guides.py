@@ -77,6 +77,7 @@ def pay(client):
     return client.get_boolean_value(NEW_CHECKOUT, False)
 END"""
 PLAYED: Final = {
+    "docs/authoring.md": _EXAMPLE,
     "docs/coming-from-openfeature-operator.md": _OPERATORS,
     "docs/cli-definitions.md": _COMPARED,
     "docs/flag-life.md": _WITH_CODE,

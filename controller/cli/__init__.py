@@ -45,6 +45,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Check, try, compare and publish definitions": {
         "lint": "check flag definitions",
+        "test": "run the tests of flags that stand beside definitions",
         "eval": "evaluate one flag of a folder or repository, and say why",
         "manifest": "print the manifest of OpenFeature's CLI, which generates code of flags",
         "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",

@@ -9,6 +9,8 @@ from pydantic import TypeAdapter
 from controller.api.flagset_status import HistoryEntry
 from controller.api.manifests_writer import documentation
 from controller.authoring.flag_life import TYPES
+from controller.authoring.flag_test_files import EXPECTED_FIELDS, MAY_HOLD, TEST_FIELDS
+from controller.authoring.flag_test_reports import TestRunRecord
 from controller.cli.cluster_checks import CheckResult
 from controller.cli.flag_changes import FlagChanges
 from controller.cli.flag_trace import FlagTrace
@@ -20,6 +22,7 @@ from controller.cli.stats import KindStats
 from controller.rollouts.rollout_plan import RolloutPlan
 from controller.validation.object_problems import schemas
 from evaluator.flags.known_operators import OPERATORS, UNLISTED, Arity
+from evaluator.resolving.resolution import ErrorCode, EvaluationReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -252,23 +255,98 @@ _LISTS: Final = {
     "check": CheckResult,
     "rollout-plan": RolloutPlan,
 }
-_SINGLE: Final = {"reconcile": ReachedStage, "diff": FlagChanges, "rollout-status": RolloutRecord}
+_SINGLE: Final = {
+    "reconcile": ReachedStage,
+    "diff": FlagChanges,
+    "rollout-status": RolloutRecord,
+    "test": TestRunRecord,
+}
 """Verbs that print one object, or one a line."""
 _OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 _ANY_METADATA: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
+_EXPECTED: Final[Mapping[str, Any]] = {
+    "variant": {"description": "The variant's name; null: the code default.", "type": ["string", "null"]},
+    "value": {"description": "The value."},
+    "reason": {"description": "The reason.", "enum": [*EvaluationReason]},
+    "errorCode": {"description": "The error.", "enum": [*ErrorCode, None]},
+    "metadata": {"description": "Metadata that the answer has, among others.", "type": "object"},
+}
+_TEST_FIELDS: Final[Mapping[str, Any]] = {
+    "name": {"description": "Says what has to hold; one name in a layer.", "type": "string"},
+    "flag": {"description": "The key of the flag that is tested.", "type": "string"},
+    "evaluator": {"description": "The name in `$evaluators` of the rule that is tested.", "type": "string"},
+    "matrix": {
+        "description": "Lists of values by name: one case for each combination; `${name}` is the value.",
+        "type": "object",
+        "additionalProperties": {"type": "array", "minItems": 1},
+    },
+    "context": {"description": "The evaluation context.", "type": "object"},
+    "time": {"description": "What $flagd.timestamp says, such as 2026-12-24T12:00:00Z.", "type": "string"},
+    "at": {
+        "description": "Where each fractional finds the user, in percent of all, in place of the hash.",
+        "type": ["number", "string"],
+        "minimum": 0,
+        "exclusiveMaximum": 100,
+    },
+    "type": {
+        "description": "The type that the caller asks for.",
+        "enum": ["boolean", "string", "integer", "float", "object"],
+    },
+    "expect": {
+        "description": "What the answer has to be.",
+        "type": "object",
+        "minProperties": 1,
+        "properties": {field: _EXPECTED[field] for field in EXPECTED_FIELDS},
+        "additionalProperties": False,
+    },
+    "distribution": {
+        "description": "How many percent of all users get a variant, such as 10 ± 1.",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"type": ["number", "string"]},
+    },
+    "missing": {"description": "The flag must not be there.", "const": True},
+}
+
+
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """The schemas by name: definitions, layer, kinds, the kinds' own names in lower case, output-VERB."""
+    """The schemas by name: definitions, layer, flagtest, kinds, the kinds' own names in lower case,
+    output-VERB.
+    """
     kinds = {type_.kind.lower(): kind_schema(type_) for type_ in SHOWN}
     outputs = {f"output-{verb}": _output(list[record], [record]) for verb, record in _LISTS.items()}  # type: ignore[valid-type] # known at run time alone
     outputs |= {f"output-{verb}": _output(record, [record]) for verb, record in _SINGLE.items()}
     return {
         "definitions": definition_schema(layer=False),
         "layer": definition_schema(layer=True),
+        "flagtest": flag_test_schema(),
         "kinds": _any_kind(kinds),
         **kinds,
         **outputs,
+    }
+
+
+def flag_test_schema() -> dict[str, Any]:
+    """The schema of a file of tests."""
+    test = {
+        "description": MAY_HOLD,
+        "type": "object",
+        "required": ["name"],
+        "oneOf": [{"required": ["flag"]}, {"required": ["evaluator"]}],
+        "anyOf": [{"required": [field]} for field in ("expect", "distribution", "missing")],
+        "properties": {field: _TEST_FIELDS[field] for field in TEST_FIELDS},
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": DRAFT,
+        "title": "Tests of flags",
+        "description": "Tests of flags, as `flagstaff test` and FlagSets run them.",
+        "type": "object",
+        "required": ["tests"],
+        "properties": {"$schema": {"type": "string"}, "tests": {"type": "array", "items": test}},
+        "additionalProperties": False,
     }
 
 

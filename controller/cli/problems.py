@@ -26,11 +26,12 @@ def failures(problems: Iterable[Problem], *, lenient: bool) -> list[Problem]:
 def summary(valid: int, problems: Sequence[Problem], what: str = "flag") -> str:
     """`6 valid flags`, and the number of problems by severity: `5 valid flags, 1 error, 2 warnings`."""
     counts = Counter(problem.severity.value for problem in problems)
-    parts = [_format_count(valid, f"valid {what}")]
-    return ", ".join(parts + [_format_count(count, severity) for severity, count in sorted(counts.items())])
+    parts = [format_count(valid, f"valid {what}")]
+    return ", ".join(parts + [format_count(count, severity) for severity, count in sorted(counts.items())])
 
 
-def _format_count(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
+    """`1 flag`, `2 flags`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError, normalise
 from controller.artifacts.archive import TOO_LARGE
+from controller.authoring.flag_test_files import FlagTests, is_test_file, read_flag_tests
 from controller.runtime.setbacks import Stalled
 from evaluator.flags.layer import Layer, read_layer
 from evaluator.flags.problems import Document, Problem, Severity
@@ -79,16 +80,40 @@ def select(names: Collection[str], path: str) -> list[str]:
     """
     clean = within(path)
     if clean in names:
+        if is_test_file(clean):
+            message = f"{path}: the file has tests of flags, not definitions; name the definitions beside it"
+            raise PathRefused("PathInvalid", message)
         return [clean]
     recursive = clean == _EVERYTHING or clean.endswith("/" + _EVERYTHING)
     folder = clean.removesuffix(_EVERYTHING).rstrip("/") if recursive else clean
     selected = _in_folder(names, folder, recursive=recursive)
     if not selected and any(sign in clean for sign in _SIGNS):
         pattern = clean.split("/")
-        selected = [name for name in names if _definition(name) and _matches(name.split("/"), pattern)]
+        selected = [name for name in names if is_definition(name) and _matches(name.split("/"), pattern)]
     if not selected:
         raise PathRefused("PathNotFound", _not_found(names, path, folder))
     return sorted(selected)
+
+
+def tests_beside(names: Collection[str], path: str) -> list[str]:
+    """The files of tests in the folders whose definitions `path` means, in order; with `/**` also those in
+    all folders below.
+    """
+    folders = {posixpath.dirname(name) for name in _files_at(names, path)}
+    below = f"{_prefix(path)}/".lstrip("/") if path.endswith(_EVERYTHING) else None
+    return sorted(
+        name
+        for name in names
+        if is_test_file(name)
+        and not posixpath.basename(name).startswith(".")
+        and (posixpath.dirname(name) in folders or (below is not None and name.startswith(below)))
+    )
+
+
+def read_tests(tree: Mapping[str, bytes], paths: Sequence[str], skipped: Iterable[str]) -> FlagTests:
+    """Read the tests beside the definitions of the layers `paths`. Never raises."""
+    tests = read_flag_tests([(name, tree[name]) for name in tests_beside(tree, path)] for path in paths)
+    return tests._replace(problems=(*unread_problems(skipped, tree, paths, tests_beside), *tests.problems))
 
 
 def within(path: str) -> str:
@@ -107,8 +132,9 @@ def fixed_prefix(path: str) -> str:
     return prefix or ("/" if path.startswith("/") else ".")
 
 
-def _definition(name: str) -> bool:
-    return name.endswith(SUFFIXES)
+def is_definition(name: str) -> bool:
+    """Whether a file may have definitions, by its name."""
+    return name.endswith(SUFFIXES) and not is_test_file(name)
 
 
 def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[str]:
@@ -116,7 +142,7 @@ def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[
     selected = []
     for name in names:
         below = name.removeprefix(prefix)
-        if not _definition(name) or (prefix and below == name):
+        if not is_definition(name) or (prefix and below == name):
             continue
         hidden = any(part.startswith(".") for part in below.split("/"))
         if not hidden and (recursive or "/" not in below):
@@ -161,7 +187,7 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
     prefix = f"{folder}/" if folder else ""
     within = sorted(name for name in names if name.startswith(prefix))
     if within and not any(sign in folder for sign in _SIGNS):
-        deeper = next((name for name in within if _definition(name)), None)
+        deeper = next((name for name in within if is_definition(name)), None)
         hint = (
             f"; {posixpath.dirname(deeper)} has some, and a path that ends in /** means all below"
             if deeper
@@ -169,7 +195,7 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
         )
         return f"{path}: the folder has no *.json, *.yaml or *.yml of its own{hint}"
     folders = {posixpath.dirname(name) for name in names if "/" in name}
-    places = sorted({*(name for name in names if _definition(name)), *folders})
+    places = sorted({*(name for name in names if is_definition(name)), *folders})
     near = difflib.get_close_matches(folder, places, n=3, cutoff=0.5)
     if near:
         return f"{path}: no such file or folder (did you mean {' or '.join(near)}?)"
@@ -177,14 +203,26 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
     return f"{path}: no such file or folder{hint}"
 
 
-def unread_problems(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
+def _files_at(listed: Collection[str], path: str) -> list[str]:
+    try:
+        return select(listed, path)
+    except PathRefused:
+        return []
+
+
+def unread_problems(
+    skipped: Iterable[str],
+    names: Iterable[str],
+    paths: Sequence[str],
+    files_at: Callable[[Collection[str], str], list[str]] = _files_at,
+) -> list[Problem]:
     """Return an error for each of `skipped` (see `Fetched`) that `paths` name; `names` were read."""
     parted = (entry.rpartition(": ") for entry in skipped)
     reasons = {name: reason for name, _, reason in parted}
     if not reasons:
         return []
     listed = {*names, *reasons}
-    meant = {name for path in paths for name in _files_at(listed, path)}
+    meant = {name for path in paths for name in files_at(listed, path)}
     through = [f"{_prefix(path)}/" for path in paths]
     problems = []
     for name, reason in sorted(reasons.items()):
@@ -192,13 +230,6 @@ def unread_problems(skipped: Iterable[str], names: Iterable[str], paths: Sequenc
             code, advice = next((code, advice) for start, code, advice in _ADVICE if reason.startswith(start))
             problems.append(Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}"))
     return problems
-
-
-def _files_at(listed: set[str], path: str) -> list[str]:
-    try:
-        return select(listed, path)
-    except PathRefused:
-        return []
 
 
 def _prefix(path: str) -> str:

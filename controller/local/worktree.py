@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.archive import too_large
+from controller.authoring.flag_test_files import is_test_file
 from controller.flagsets.compose import Composition, compose, provenance_of
 from controller.flagsets.inputs import steps
-from controller.flagsets.layers import SUFFIXES, PathRefused, fixed_prefix, select, within
+from controller.flagsets.layers import PathRefused, fixed_prefix, is_definition, select, tests_beside, within
 from controller.local.local_providers import provider_of
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import TreeLimits
@@ -51,7 +52,7 @@ def suggested_layers(names: Collection[str]) -> list[str]:
     it, else the first folder that holds definitions.
     """
     visible = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
-    folders = sorted({posixpath.dirname(name) for name in visible if "/" in name and name.endswith(SUFFIXES)})
+    folders = sorted({posixpath.dirname(name) for name in visible if "/" in name and is_definition(name)})
     for base in folders:
         parent, last = posixpath.split(base)
         if last == "base":
@@ -119,7 +120,8 @@ def compose_tree(
 
 
 def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
-    """The files below `root` that `paths` mean; where one means none, also the names of other files.
+    """The files below `root` that `paths` mean, and the tests beside them; where one means none, also the
+    names of other files.
 
     Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one
     cannot be read.
@@ -150,7 +152,8 @@ def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
             skipped.append(f"{'/'.join(parts[:end])}: symlink, not followed")
             return ()
     if (root / start).is_file():
-        return (start,)
+        beside = _walk(root, posixpath.dirname(start), skipped, deep=False)
+        return (start, *filter(is_test_file, beside))
     below = within(path).removeprefix(start).strip("/")
     return _walk(root, start, skipped, deep="/" in below or "**" in below)
 
@@ -183,7 +186,7 @@ def _select_names(names: Collection[str], paths: Sequence[str]) -> tuple[set[str
     all_found = True
     for path in paths:
         try:
-            meant.update(select(names, path))
+            meant.update(select(names, path), tests_beside(names, path))
         except PathRefused:
             all_found = False
     return meant, all_found

@@ -80,7 +80,8 @@ class TraceStep:
             return f"{shown}, since {given['why']}"
         if "bucket" in given:
             where = f"bucket {given['bucket']} of {given['of']}"
-            return f"{shown}, {where} (hash of {_short(given['hashed'])})"
+            hashed = f"hash of {_short(given['hashed'])}" if "hashed" in given else "set by the test"
+            return f"{shown}, {where} ({hashed})"
         return shown
 
 

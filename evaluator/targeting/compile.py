@@ -61,11 +61,15 @@ class CompiledRule:
         return self.run(context, frame)
 
 
-def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> CompiledRule:
-    """Compile `rule`, its `$ref`s expanded. Never fails: a mistake is a RuleError once it is evaluated."""
+def compile_rule(
+    rule: Json, *, bucketing: Bucketing, flag_key: str, hash_of: Callable[[], int] | None = None
+) -> CompiledRule:
+    """Compile `rule`, its `$ref`s expanded. Never fails: a mistake is a RuleError once it is evaluated.
+    hash_of: see CompileOptions.
+    """
     if nests_deeper(rule, DEEPEST):
         return CompiledRule(fail_with(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
-    scope = CompileScope(CompileOptions(_build, flag_key, bucketing))
+    scope = CompileScope(CompileOptions(_build, flag_key, bucketing, hash_of))
     return CompiledRule(_build(rule, scope), reads_flagd(rule))
 
 

@@ -16,7 +16,16 @@ import mmh3
 
 from evaluator.flags.known_operators import MOST_WEIGHT
 from evaluator.flags.model import Bucketing, Json
-from evaluator.targeting.frame import FREE_TEXT, CompileScope, Element, Evaluate, Frame, data_of, is_static
+from evaluator.targeting.frame import (
+    FREE_TEXT,
+    CompileScope,
+    Element,
+    Evaluate,
+    Frame,
+    Path,
+    data_of,
+    is_static,
+)
 from evaluator.targeting.values import RuleError, real
 from evaluator.targeting.variables import FLAGD
 
@@ -135,6 +144,8 @@ def fractional(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `fractional`; any invalid argument makes the result null, as in flagd."""
     read = _reader(values, scope)
     path, v3 = scope.path, scope.options.bucketing is Bucketing.V3
+    if scope.options.hash_of is not None:
+        return _by_given_hash(read, scope.options.hash_of, path)
     key_of = _encoded_key(scope) if v3 else _text_key(scope)
 
     def distribute(argument: Json, frame: Frame) -> Json:
@@ -153,6 +164,20 @@ def fractional(values: Json, scope: CompileScope) -> Evaluate:
 
     literal = None if scope.in_body else _literal_buckets(values)
     return distribute if literal is None else _by_targeting_key(literal, scope, distribute)
+
+
+def _by_given_hash(read: _Reader, hash_of: Callable[[], int], path: Path) -> Evaluate:
+    """Compile `fractional` for a test that says what the hash is; reports the end of the bucket's range."""
+
+    def distribute_given(argument: Json, frame: Frame) -> Json:
+        first, buckets = read(argument, frame)
+        if buckets is None:
+            return frame.report(path, None, why=_why_none(first, buckets, null_is_key=True))
+        bucket = hash_of() * buckets.total >> 32
+        end = buckets.ends[bisect_right(buckets.ends, bucket)]
+        return frame.report(path, buckets.result(bucket), bucket=bucket, of=buckets.total, end=end)
+
+    return distribute_given
 
 
 def _literal_buckets(values: Json) -> Buckets | None:

@@ -121,6 +121,10 @@ class CompileOptions:
     build: Callable[[Json, CompileScope], Evaluate]
     flag_key: str
     bucketing: Bucketing
+    hash_of: Callable[[], int] | None = None
+    """What every `fractional` takes as its hash, from 0 to 2^32 - 1, in place of one of the user: for tests
+    of flags.
+    """
 
 
 @dataclass(frozen=True, slots=True)
