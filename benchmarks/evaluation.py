@@ -44,7 +44,7 @@ from evaluator.flags.model import Bucketing
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
 definitions, context, generation = json.loads(sys.stdin.read())
-flag_set = parse(json.dumps(definitions).encode(), file="f.json").flag_set
+flag_set = flag_set_of(definitions)
 flags = compile_flag_set(flag_set, bucketing=Bucketing(generation))
 wanted = FlagType.BOOLEAN
 call = "resolve(flags, key, wanted, context, 0)"

@@ -15,7 +15,6 @@ import pytest
 from controller.api.flagrollout import PROMOTE
 from controller.runtime.clock import now
 from evaluator.flags.candidates import candidate_digest, changed_flags
-from evaluator.flags.merge import parse
 from evaluator.host.times import timestamp
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import followed_source
@@ -24,7 +23,7 @@ from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import proxy
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import condition, configuration, flags, manifest
+from tests.worlds.objects import condition, configuration, flag_set_of, flags, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,9 +41,7 @@ USERS: Final = 40
 
 
 def changes(document: dict[str, Any]) -> dict[str, str]:
-    desired, promoted = (
-        parse(json.dumps(one).encode(), file="flags.json").flag_set for one in (document, OLD)
-    )
+    desired, promoted = (flag_set_of(one) for one in (document, OLD))
     return dict(changed_flags(desired, promoted, ("pay*",)))
 
 

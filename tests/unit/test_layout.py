@@ -32,6 +32,22 @@ APART: Final = {
     "controller.cli.stats": "a verb; the schemas of what verbs print list its record",
 }
 """Shorter modules with one importer beside them, and why they stay modules of their own."""
+WORLDS: Final = {"World", "Around", "Scene"}
+"""Names of what surrounds a test, which say nothing of it."""
+MOST_OF_A_NAME: Final = 10
+MANY_OF_A_NAME: Final = {
+    "answer": "of another server or protocol in each module",
+    "ask": "by another protocol in each module",
+    "configuration": "of other fields in each module, by tests/worlds/objects",
+    "document": "as text, bytes or values, of other flags in each module",
+    "flag": "the model's, a definition, or one that a format spells otherwise",
+    "flag_set": "the model's, a manifest, or a spec",
+    "flags": "a document of the flags that a module is about",
+    "read": "of another format in each module",
+    "refusal_of": "what another function of the code raises in each module",
+    "source": "a manifest, a spec, or an object",
+}
+"""Names of functions that more test modules define, and why no shared one can be all of them."""
 CONSTANT: Final = re.compile(r"(?:^|\.)_?[A-Z][A-Z0-9_]+$")
 
 
@@ -140,3 +156,27 @@ def patched_constants(file: Path) -> list[str]:
 
 def test_tests_patch_no_constants() -> None:
     assert [place for file in (ROOT / "tests").rglob("*.py") for place in patched_constants(file)] == []
+
+
+def test_what_surrounds_a_test_has_a_name_that_says_what_it_is_or_is_shared() -> None:
+    found = [
+        f"{file}: {node.name}"
+        for file in modules("tests")
+        if file.parts[:2] != ("tests", "worlds")
+        for node in ast.parse((ROOT / file).read_bytes()).body
+        if isinstance(node, ast.ClassDef) and node.name in WORLDS
+    ]
+    assert found == [], "name it by what it holds, or share it in tests/worlds"
+
+
+def test_few_test_modules_define_a_function_of_one_name() -> None:
+    names = Counter(
+        node.name
+        for file in modules("tests")
+        for node in ast.parse((ROOT / file).read_bytes()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.decorator_list
+        and not node.name.startswith(("test_", "_"))
+    )
+    common = {name for name, count in names.items() if count > MOST_OF_A_NAME}
+    assert common <= set(MANY_OF_A_NAME), "share it in tests/worlds, or say in MANY_OF_A_NAME why not"

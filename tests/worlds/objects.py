@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.meta import Resource
 from controller.runtime.cache import Cache
 from controller.runtime.watches import indexes_of
+from evaluator.flags.merge import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from controller.runtime.watches import Reconciles
+    from evaluator.flags.model import FlagSet
 
 
 NAMESPACE: Final = "shop"
@@ -36,6 +38,11 @@ def switches(**defaults: str) -> dict[str, Any]:
 def flags(**defaults: str) -> str:
     """Its text."""
     return json.dumps(switches(**defaults))
+
+
+def flag_set_of(document: Any) -> FlagSet:
+    """The flag set that a document is."""
+    return parse(json.dumps(document).encode(), file="flags.json").flag_set
 
 
 def manifest(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from controller.authoring.flag_life import (
 )
 from controller.flagsets.constant_parts import constant_result
 from evaluator.flags.layer import read_layer
-from evaluator.flags.merge import merge, parse
+from evaluator.flags.merge import merge
+from tests.worlds.objects import flag_set_of
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -29,7 +30,6 @@ DAY = timedelta(days=1)
 def facts(
     definition: dict[str, Any], use: FlagUse | None = None, limits: LifeLimits | None = None
 ) -> list[str]:
-    import json
 
     whole = {
         "state": "ENABLED",
@@ -37,7 +37,7 @@ def facts(
         "defaultVariant": "off",
         **definition,
     }
-    flag_set = parse(json.dumps({"flags": {"a": whole}}).encode(), file="flags.json").flag_set
+    flag_set = flag_set_of({"flags": {"a": whole}})
     flag = flag_set.flags["a"]
     constant = constant_result(flag.targeting, flag_set.evaluators)
     found = facts_of(flag, flag.metadata, constant, use or FlagUse(NOW, NOW), NOW, limits or LifeLimits())

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,7 @@ from controller.runtime.cache import Cache, Change
 from controller.runtime.result import settle
 from controller.runtime.watches import indexes_of, keys_to_wake
 from evaluator.flags.candidates import candidate_digest, changed_flags
-from evaluator.flags.merge import parse
-from tests.worlds.objects import thing
+from tests.worlds.objects import flag_set_of, thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -40,9 +38,7 @@ def configuration(default: str = "on", kind: str = "FeatureFlagConfiguration", *
 
 
 def changes(default: str = "on") -> dict[str, str]:
-    desired, promoted = (
-        parse(json.dumps(flags(one)).encode(), file="flags.json").flag_set for one in (default, "off")
-    )
+    desired, promoted = (flag_set_of(flags(one)) for one in (default, "off"))
     return dict(changed_flags(desired, promoted, ("a*",)))
 
 
@@ -149,9 +145,7 @@ OLD_TWO = {"flags": {"a": flags("off")["flags"]["a"], "ab": flags("off")["flags"
 
 
 def two_flags(document: dict[str, Any] = TWO) -> dict[str, str]:
-    desired, promoted = (
-        parse(json.dumps(one).encode(), file="flags.json").flag_set for one in (document, OLD_TWO)
-    )
+    desired, promoted = (flag_set_of(one) for one in (document, OLD_TWO))
     return dict(changed_flags(desired, promoted, ("a*",)))
 
 

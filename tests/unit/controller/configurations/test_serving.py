@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,9 +23,9 @@ from controller.runtime.result import Settled, settle
 from controller.runtime.setbacks import Stalled
 from controller.runtime.watches import keys_to_wake
 from evaluator.flags.canonical import digest
-from evaluator.flags.merge import parse
 from tests.statuses import find, read_condition
 from tests.worlds.flagsets import BROKEN, START, flag
+from tests.worlds.objects import flag_set_of
 from tests.worlds.stages import take_turn, written_by
 
 KIND = "FeatureFlagConfiguration"
@@ -54,7 +53,7 @@ class ServedObject:
 
     @property
     def digest(self) -> str:
-        return digest(parse(json.dumps(self.spec["flagSpec"]).encode(), file="f.json").flag_set)
+        return digest(flag_set_of(self.spec["flagSpec"]))
 
     def receipt(self, proxy: str, *members: str, serves: str = "", **meta: Any) -> None:
         group = {"digest": serves or self.digest, "count": len(members)}

@@ -9,10 +9,9 @@ from controller.configurations.validation import ContentVerdict, validate
 from controller.runtime.result import Done
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
-from evaluator.flags.merge import parse
 from tests.statuses import stored_fields
 from tests.worlds.flagsets import BROKEN, ODD, flag
-from tests.worlds.objects import thing
+from tests.worlds.objects import flag_set_of, thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -42,7 +41,7 @@ def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
     assert verdict.outcome.message == "2 flags are valid"
     assert stored_fields(verdict.status) == {
         "flags": 2,
-        "digest": digest(parse(json.dumps(GOOD).encode(), file="x.json").flag_set),
+        "digest": digest(flag_set_of(GOOD)),
         "flagSetId": "mine",
         "problems": [],
         "problemCount": 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,8 @@ from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.proxy.building import EncodedFlagSet, build
 from controller.runtime.cache import Cache
 from evaluator.flags.accept import Progress
-from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import Rollout
-from tests.worlds.objects import flag, thing
+from tests.worlds.objects import flag, flag_set_of, thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -89,7 +87,7 @@ def test_overrides_in_force_are_valid_and_before_their_expiry_the_oldest_first(
 
 def test_the_next_content_is_held_to_the_desired_flags_and_not_to_progress() -> None:
     resource = configuration({"flagSpec": {"flags": {"a": GOOD}}})
-    promoted = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
+    promoted = flag_set_of({"flags": {"a": OFF}})
     found = delivery_of(resource, nothing, Progress(rollouts=(Rollout("r", ("a",), promoted, ""),)))
     assert found.flag_set.flags["a"].default_variant == "off"
     assert found.desired.flags["a"].default_variant == "on"

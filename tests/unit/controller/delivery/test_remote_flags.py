@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +11,9 @@ from hypothesis import strategies as st
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import Delivered, RemoteFlags, compose, delivery_of
 from evaluator.flags.canonical import digest
-from evaluator.flags.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, Bucketing, FlagSet
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.worlds.objects import thing
+from tests.worlds.objects import flag_set_of, thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -57,10 +55,6 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 def nothing(_: str) -> Resource | None:
     return None
-
-
-def flag_set_of(document: dict[str, Any]) -> FlagSet:
-    return parse(json.dumps(document).encode(), file="flags.json").flag_set
 
 
 def merge(local: dict[str, Any], remote: dict[str, Any], strategy: str, **entry: Any) -> Delivered:

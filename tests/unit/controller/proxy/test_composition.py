@@ -20,6 +20,7 @@ from evaluator.flags.saved import encode as encode_saved
 from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
 from evaluator.wire.sync_messages import encode
+from tests.worlds.objects import flag_set_of
 
 KEYS = ("a", "b", "c", "d")
 values = st.sampled_from(["on", "off"])
@@ -42,17 +43,13 @@ documents = st.builds(
 )  # fmt: skip
 
 
-def read(document: Any) -> FlagSet:
-    return parse(json.dumps(document).encode(), file="flags.json").flag_set
-
-
 def encode_set(flag_set: FlagSet, *left_out: str) -> EncodedFlagSet:
     return EncodedFlagSet(encode(flag_set), b"", digest(flag_set), "r1", len(flag_set.flags), (), left_out)
 
 
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_a_composition_is_what_an_evaluator_makes_of_the_same_sources(written: list[Any]) -> None:
-    sets = [read(document) for document in written]
+    sets = [flag_set_of(document) for document in written]
     composed = compose(
         [(str(number), f"FlagSet/{number}", encode_set(one)) for number, one in enumerate(sets)]
     )
@@ -80,7 +77,9 @@ def test_a_composition_is_what_an_evaluator_makes_of_the_same_sources(written: l
 
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_each_flag_names_the_last_set_that_has_it(written: list[Any]) -> None:
-    composed = compose([(str(n), f"FlagSet/{n}", encode_set(read(one))) for n, one in enumerate(written)])
+    composed = compose(
+        [(str(n), f"FlagSet/{n}", encode_set(flag_set_of(one))) for n, one in enumerate(written)]
+    )
     flags = json.loads(composed.document)["flags"]
     for key, flag in flags.items():
         last = max(number for number, one in enumerate(written) if key in one["flags"])
@@ -89,7 +88,10 @@ def test_each_flag_names_the_last_set_that_has_it(written: list[Any]) -> None:
 
 @given(documents, documents)
 def test_the_digest_changes_with_the_order_and_with_a_losing_flag(one: Any, other: Any) -> None:
-    parts = [("1", "FlagSet/a", encode_set(read(one))), ("2", "FlagSet/b", encode_set(read(other)))]
+    parts = [
+        ("1", "FlagSet/a", encode_set(flag_set_of(one))),
+        ("2", "FlagSet/b", encode_set(flag_set_of(other))),
+    ]
     first, second = compose(parts), compose(parts[::-1])
     assert first == compose(parts)
     assert first.digest != second.digest
@@ -98,7 +100,7 @@ def test_the_digest_changes_with_the_order_and_with_a_losing_flag(one: Any, othe
 
 def test_a_flag_that_is_left_out_is_not_replaced_by_that_of_an_earlier_set() -> None:
     document = {"flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "on"}}}
-    good, bad = encode_set(read(document)), encode_set(read({"flags": {}}), "a")
+    good, bad = encode_set(flag_set_of(document)), encode_set(flag_set_of({"flags": {}}), "a")
     composed = compose([("1", "FlagSet/good", good), ("2", "FlagSet/bad", bad)])
     assert (json.loads(composed.document)["flags"], composed.left_out) == ({}, ("a",))
     assert json.loads(composed.document)["metadata"][LEFT_OUT_KEY] == '["a"]'
@@ -144,7 +146,7 @@ def read_values(content: dict[str, int]) -> FlagSet:
         key: {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"}
         for key, value in content.items()
     }
-    return read({"flags": flags})
+    return flag_set_of({"flags": flags})
 
 
 @pytest.mark.parametrize("text", ["", "7", "{", "[7]", '[["a"]]', '[["a", "b", "c", "d", "e"]]', "[" * 9999])

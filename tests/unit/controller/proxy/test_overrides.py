@@ -9,9 +9,9 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import flagoverride
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
-from evaluator.flags.merge import parse
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.waiting import until
+from tests.worlds.objects import flag_set_of
 from tests.worlds.proxy import Scene, large
 from tests.worlds.stages import written_by
 
@@ -157,10 +157,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 def served_values(stream: FakeStream) -> list[object]:
     """What the flag `hello` gives everybody, message by message."""
     return [
-        resolve(
-            compile_flag_set(parse(json.dumps(sent).encode(), file="f").flag_set), "hello", None, {}, 0
-        ).value
-        for sent in documents(stream)
+        resolve(compile_flag_set(flag_set_of(sent)), "hello", None, {}, 0).value for sent in documents(stream)
     ]
 
 

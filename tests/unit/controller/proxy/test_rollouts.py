@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +9,10 @@ from controller.api.featureflagconfiguration import FLAG_KIND
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
 from evaluator.flags.candidates import candidate_digest, changed_flags
-from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.test_overrides import documents
+from tests.worlds.objects import flag_set_of
 from tests.worlds.proxy import Scene, large
 from tests.worlds.stages import written_by
 
@@ -32,9 +31,7 @@ OLD, NEW = flags("off"), flags("on")
 
 
 def changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, str]:
-    desired, promoted = (
-        parse(json.dumps(document).encode(), file="flags.json").flag_set for document in (new, old)
-    )
+    desired, promoted = (flag_set_of(document) for document in (new, old))
     return dict(changed_flags(desired, promoted, ("*",)))
 
 
@@ -55,7 +52,7 @@ HELD, HALF = status(), status(**EXPOSED)
 
 def answers(document: Mapping[str, Any]) -> set[str | None]:
     """What twenty users are served of the flag `hello`."""
-    compiled = compile_flag_set(parse(json.dumps(document).encode(), file="sent").flag_set)
+    compiled = compile_flag_set(flag_set_of(document))
     users = ({"targetingKey": f"user-{number}"} for number in range(20))
     return {resolve(compiled, "hello", None, user, 0).variant for user in users}
 
@@ -141,7 +138,7 @@ async def test_nobody_is_sent_a_candidate_that_is_withheld_from_him(
     stream = scene.open("shop/checkout")
     await scene.rest()
     (sent,) = documents(stream)
-    compiled = compile_flag_set(parse(json.dumps(sent).encode(), file="sent").flag_set)
+    compiled = compile_flag_set(flag_set_of(sent))
     of_b = [{"targetingKey": f"user-{number}", "b": "yes"} for number in range(20)]
     assert {
         resolve(compiled, "hello", None, {"targetingKey": user["targetingKey"]}, 0).value for user in of_b

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,8 +19,8 @@ from controller.cli.plan_rollout import as_text
 from controller.delivery.changed_flags import numbered_users
 from controller.rollouts.rollout_plan import PlannedChange, RolloutPlan, plan
 from evaluator.flags.candidates import changed_flags
-from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Flag, FlagSet, State
+from tests.worlds.objects import flag_set_of
 from tests.worlds.rollouts import ClusterWorld, definition
 
 SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -212,10 +211,7 @@ async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> 
     for variant in ("new", "on"):
         world.commit(versions[variant])
         await world.wait(1200)
-    before, after = (
-        parse(json.dumps({"flags": versions[variant]}).encode(), file="flags.json").flag_set
-        for variant in ("on", "off")
-    )
+    before, after = (flag_set_of({"flags": versions[variant]}) for variant in ("on", "off"))
 
     def plan_back(revisions: int) -> RolloutPlan:
         resource = world.cluster.the("FlagRollout", "pay")

@@ -29,6 +29,7 @@ from evaluator.flags.overrides import (
 )
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.wire.sync_messages import encode
+from tests.worlds.objects import flag_set_of
 
 if TYPE_CHECKING:
     from evaluator.resolving.resolution import Resolution
@@ -297,7 +298,7 @@ def test_what_an_override_keeps_outlives_each_change_of_the_flag(
 
 def test_an_audience_keeps_the_rules_that_it_refers_to() -> None:
     named = {"$evaluators": {"staff": COUNTRY}}
-    before = parse(json.dumps({**json.loads(document()), **named}).encode(), file="flags.json").flag_set
+    before = flag_set_of({**json.loads(document()), **named})
     asked = replace(OVERRIDE, audience={"!": [{"!": [STAFF]}]})
     kept = replace(asked, kept=kept_of(effective(before, Progress(overrides=(asked,))), asked))
     assert kept.kept == Kept(0, {"staff": COUNTRY})

@@ -18,6 +18,7 @@ from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resol
 from evaluator.targeting.values import variant_name
 from tests.contract.generated_flags import contexts, definitions
 from tests.rollout_sets import NEW, PLAIN, rolled_out
+from tests.worlds.objects import flag_set_of
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
@@ -74,7 +75,7 @@ def test_a_rollout_without_a_targeting_key_says_so(bucketing: Bucketing, context
 def test_a_rollout_without_a_result_says_why(rule: list[Any], why: str) -> None:
     flags = {"r": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "on"}}
     flags["r"]["targeting"] = {"fractional": rule}
-    compiled = compile_flag_set(parse(json.dumps({"flags": flags}).encode(), file="a.json").flag_set)
+    compiled = compile_flag_set(flag_set_of({"flags": flags}))
     steps = explain(compiled, "r", None, {"number": 7, "word": "w"}, 0).steps
     assert str(steps[-2]) == f"targeting.fractional: null, since {why}"
 

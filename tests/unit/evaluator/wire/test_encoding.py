@@ -16,14 +16,11 @@ from evaluator.wire.sync_messages import encode
 from tests.contract.generated_flags import contexts, definitions
 from tests.worlds import evaluator as fakes
 from tests.worlds.evaluator import flag, flag_set
+from tests.worlds.objects import flag_set_of
 
 
 def encode_and_parse(flags: FlagSet) -> Any:
     return json.loads(encode(flags))
-
-
-def read(document: Any) -> FlagSet:
-    return parse(json.dumps(document).encode(), file="flags.json").flag_set
 
 
 def test_a_flag_has_flagds_fields_and_no_others() -> None:
@@ -59,7 +56,7 @@ def test_references_are_expanded_and_evaluators_not_sent() -> None:
         "flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "targeting": {"$ref": "all"}}},
         "$evaluators": {"all": {"if": [{"$ref": "yes"}, "on"]}, "yes": {"==": [1, 1]}},
     }
-    sent = encode_and_parse(read(document))
+    sent = encode_and_parse(flag_set_of(document))
     assert list(sent) == ["flags"]
     assert sent["flags"]["a"]["targeting"] == {"if": [{"==": [1, 1]}, "on"]}
 
@@ -87,7 +84,7 @@ def test_a_rule_that_is_too_large_to_expand_spoils_its_own_flag_alone() -> None:
         flags={"vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}), "fine": flag("fine", {"on": 1})},
         evaluators={**doubled, "e20": {"==": [1, 1]}},
     )
-    back = compile_flag_set(read(encode_and_parse(flags)))
+    back = compile_flag_set(flag_set_of(encode_and_parse(flags)))
     assert resolve(back, "vast", FlagType.INTEGER, {}, 0).error_code == "PARSE_ERROR"
     assert resolve(back, "fine", FlagType.INTEGER, {}, 0).error_code is None
 
@@ -108,7 +105,7 @@ def test_the_same_content_has_the_same_bytes_whatever_its_order() -> None:
     }
     turned = json.loads(json.dumps(document, sort_keys=True))
     assert list(turned["flags"]) != list(document["flags"])
-    assert encode(read(document)) == encode(read(turned))
+    assert encode(flag_set_of(document)) == encode(flag_set_of(turned))
 
 
 def test_a_set_without_flags_says_so() -> None:
@@ -128,7 +125,7 @@ def outcome(flags: FlagSet, key: str, context: Any) -> Any:
 def test_a_set_read_back_gives_the_same_answers(
     document: Any, context: tuple[Any, Any], ours: dict[str, str]
 ) -> None:
-    flags = read(document)
+    flags = flag_set_of(document)
     flags = FlagSet(flags.flags, flags.evaluators, MappingProxyType({**flags.metadata, **ours}))
     parsed = parse(encode(flags), file="flags.json")
     key, attributes = context
