@@ -21,7 +21,7 @@ from controller.cli.rollout_view import RolloutRecord
 from controller.cli.stats import KindStats
 from controller.rollouts.rollout_plan import RolloutPlan
 from controller.validation.object_problems import schemas
-from evaluator.flags.known_operators import OPERATORS, UNLISTED, Arity
+from evaluator.flags.known_operators import OPERATORS, PREREQUISITE, UNLISTED, Arity
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason
 
 if TYPE_CHECKING:
@@ -237,6 +237,13 @@ _RULE: Final = {
             "additionalProperties": False,
             "properties": {
                 "$ref": {"description": "A rule of $evaluators.", "type": "string"},
+                PREREQUISITE: {
+                    "description": "True for users who get the variant of another flag: [KEY, VARIANT].",
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 2,
+                    "maxItems": 2,
+                },
                 **{name: _operator(name, arity) for name, arity in OPERATORS.items()},
                 **{name: {"$ref": "#/definitions/rule"} for name in sorted(UNLISTED)},
             },

@@ -5,6 +5,7 @@ came from. Pure.
 from __future__ import annotations
 
 import functools
+import json
 import unicodedata
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,6 +27,7 @@ from evaluator.flags.model import (
     COMMITTED_AT_KEY,
     DIGEST_KEY,
     HELD_FROM_KEY,
+    PREREQUISITES_KEY,
     PROVENANCE_PREFIX,
     REVISION_KEY,
     VERIFIED_BY_KEY,
@@ -275,9 +277,9 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         return refuse_revision(previous, refusal.problems)
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
-    parsed = merge(layers)
+    parsed = merge(layers, bucketing=bucketing)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
-    flag_set = keep_unchanged(flag_set, previous)
+    flag_set = keep_unchanged(_with_prerequisites(flag_set, parsed.needs), previous)
     parsed = replace(
         parsed,
         flag_set=_with_set_metadata(preparation.with_secret_marks(flag_set), default_flag_set_id, bucketing),
@@ -297,6 +299,18 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         accepted=True,
         missing=judged.missing,
     )
+
+
+def _with_prerequisites(flag_set: FlagSet, needs: Mapping[str, Sequence[str]]) -> FlagSet:
+    """The set, in which each flag whose rule had prerequisites names them."""
+    if not needs:
+        return flag_set
+    flags = dict(flag_set.flags)
+    for key, names in needs.items():
+        mark = json.dumps(names, ensure_ascii=False)
+        metadata = MappingProxyType({**flags[key].metadata, PREREQUISITES_KEY: mark})
+        flags[key] = replace(flags[key], metadata=metadata)
+    return replace(flag_set, flags=MappingProxyType(flags))
 
 
 def _with_set_metadata(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:

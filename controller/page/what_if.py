@@ -89,13 +89,14 @@ def read_value(text: str) -> Any:
 def what_if(flags: CompiledFlagSet, key: str, context: Mapping[str, Any], now: int) -> WhatIf:
     """Evaluate a flag that the set has. now: Unix seconds."""
     explained = explain(flags, key, None, context, now)
-    resolution, whole = explained.resolution, flags.flag_set.flags[key].targeting
+    resolution = explained.resolution
     user = str(context.get(USER, ""))
     steps, buckets = [], []
     # The conditions of rollouts and overrides are not the user's: the last steps say what came of them.
     for step in explained.steps:
         if step.layer:
             continue
+        whole = flags.flag_set.flags[step.needed or key].targeting
         own_path, own_rule = (step.own.path, step.own.rule) if step.own is not None else ((), whole)
         rule, path = expand_rule(own_rule, flags), tuple(step.path[len(own_path) :])
         assigned = {split.path: split for split in splits(rule)}

@@ -23,6 +23,8 @@ NODES: Final = 10_000
 """Most objects, arrays and scalars of a rule, with its `$ref`s expanded."""
 
 REFERENCE: Final = "$ref"
+PREREQUISITE: Final = "flag"
+"""An operator of our definitions alone: the build replaces it by the rule of the flag that it names."""
 MOST_WEIGHT: Final = 2_147_483_647
 """Largest weight of one bucket of `fractional`, and of all together; flagd serves no variant beyond it."""
 
@@ -89,3 +91,12 @@ def reference_name(value: Json) -> str | None:
     """Return the name in `{"$ref": name}`; None for any other value."""
     name = value.get(REFERENCE) if isinstance(value, dict) and len(value) == 1 else None
     return name if isinstance(name, str) else None
+
+
+def prerequisite_of(value: Json) -> tuple[str, str] | None:
+    """Return key and variant in `{"flag": [key, variant]}`; None for any other value."""
+    parts = value.get(PREREQUISITE) if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(parts, list) or len(parts) != 2:
+        return None
+    key, variant = parts
+    return (key, variant) if isinstance(key, str) and isinstance(variant, str) else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from evaluator.flags.model import ABSENT, Flag, Json, Path, Scalar
+from evaluator.flags.model import ABSENT, PREREQUISITES_KEY, Flag, Json, Path, Scalar
 from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY, layers_of
 from evaluator.flags.rollout_rules import condition_of
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY, ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
@@ -111,3 +112,12 @@ def _without_default(definition: Literal["new", "promoted"], rule: Json, path: P
         case {"if": [{"===": [inner, None]}, default, again]} if again == inner:
             return OwnRule(definition, inner, (*path, "if", 0, "===", 0), default)
     return OwnRule(definition, rule, path, None)
+
+
+def prerequisites_mark(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of the prerequisites that the rule of a flag had when it was written."""
+    try:
+        keys = json.loads(str(metadata.get(PREREQUISITES_KEY, "[]")))
+    except ValueError:
+        return ()
+    return tuple(key for key in keys if isinstance(key, str)) if isinstance(keys, list) else ()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import OTHER_FORMAT, Assembled, Layer, read_layer, removes_nothing
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, Json, Scalar
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Flag, FlagSet, Json, Scalar
 from evaluator.flags.outcomes import OutcomeReader, check_reach
+from evaluator.flags.prerequisites import Prerequisites, tainted
 from evaluator.flags.problems import Finding, Piece, Problem, Severity, problem_of, problems_of
-from evaluator.flags.references import Expander, check_cycles
+from evaluator.flags.references import Expander, check_cycles, measure
 from evaluator.flags.rules import NUMERIC_SEED, check_rule
 from evaluator.flags.shapes import UNKNOWN_FIELD, check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.suggestions import Suggestions
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _NEED_ALL: Final = frozenset({
     "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome",
-    "unknown-reference", "unknown-variant",
+    "unknown-prerequisite", "unknown-reference", "unknown-variant",
 })  # fmt: skip
 """Problems that may be mere consequences of a document that could not be read."""
 _NO_FLAGS: Final = "no document holds flags; add one, if only `flags: {}`"
@@ -44,6 +45,8 @@ class Parsed:
     """Whether an error concerns no single flag: absent flags may only be unread, so hold all."""
     notes: tuple[Problem, ...] = ()
     """Remarks that are no failures, by place; not among `problems`."""
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: EMPTY)
+    """The keys of the flags in the set whose rules had prerequisites, and those of the prerequisites."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -122,12 +125,19 @@ def parse(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Parsed:
     return merge([read_layer([(file, data)], bounds=bounds)], document=True, bounds=bounds)
 
 
-def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:
+def merge(
+    layers: Sequence[Layer],
+    *,
+    document: bool = False,
+    bounds: Bounds = DEFAULT,
+    bucketing: Bucketing = Bucketing.V2,
+) -> Parsed:
     """Lay each layer over those before it and judge the result. `state`, `defaultVariant`, `targeting`, each
     variant and each evaluator are replaced whole, metadata key by key; null removes, but is a value in a
-    whole `document`. A problem is placed in the layer that caused it.
+    whole `document`. A problem is placed in the layer that caused it. Prerequisites are written out, for the
+    generation of `fractional` that the set pins, else for `bucketing`.
     """
-    return _Merging(layers, document=document, bounds=bounds).result()
+    return _Merging(layers, document=document, bounds=bounds).result(bucketing)
 
 
 class _Merging:
@@ -141,10 +151,14 @@ class _Merging:
         self._suggestions = Suggestions()
         reads = [read for layer in layers for read in layer.documents]
         self._order = {id(read): index for index, read in enumerate(reads)}
+        self._dependent: dict[str, Assembled] = {}
+        """Flags whose own rules have prerequisites."""
+        self._tainted: frozenset[str] = frozenset()
+        """Evaluators with prerequisites."""
         self._without_base: dict[str, tuple[Piece, tuple[str, ...]]] = {}
         """Flags whose first piece is above the first layer: that piece, and the keys of the layers below."""
 
-    def result(self) -> Parsed:
+    def result(self, bucketing: Bucketing) -> Parsed:
         flags = self._assemble()
         self._evaluators = self._merge_evaluators()
         self._bodies = bodies = {name: piece.value for name, piece in self._evaluators.items()}
@@ -154,8 +168,45 @@ class _Merging:
         good = {key: flag for key, flag in map(self._check, flags) if flag is not None}
         metadata = self._merge_metadata()
         good, others = self._divide(good, metadata.get("flagSetId"))
+        needs: dict[str, tuple[str, ...]] = {}
+        if self._dependent:
+            generation = metadata.get(BUCKETING_KEY, bucketing)
+            needs = self._write_out(good, sound, v3=generation == Bucketing.V3)
+            sound = {name: body for name, body in sound.items() if name not in self._tainted}
         flag_set = FlagSet(good, sound, metadata, others)
-        return report(flag_set, self._findings, self._layers, self._bad, self._bounds)
+        parsed = report(flag_set, self._findings, self._layers, self._bad, self._bounds)
+        return replace(parsed, needs=needs) if needs else parsed
+
+    def _write_out(
+        self, good: dict[str, Flag], sound: Mapping[str, Json], *, v3: bool
+    ) -> dict[str, tuple[str, ...]]:
+        """Write the prerequisites of `good` flags out, and return which each has."""
+        # A reference to a rule with a problem stays: whoever accepts the set holds the flags that have one.
+        clear = {
+            name: body
+            for name, body in sound.items()
+            if name in self._tainted or name not in self._doubted_evaluators
+        }
+        faulty = {
+            finding.flag: Severity.WARNING
+            for finding in self._findings
+            if finding.flag is not None and finding.severity is Severity.WARNING
+        }
+        faulty |= dict.fromkeys(self._bad, Severity.ERROR)
+        prerequisites = Prerequisites(good, Expander(clear), faulty, v3=v3)
+        needs = {}
+        for key, expanded in prerequisites.expand([key for key in self._dependent if key in good]):
+            flag = self._dependent[key]
+            flag.findings.clear()
+            for problem in expanded.findings:
+                flag.find(problem.severity, problem.code, problem.text, "targeting", below=problem.path)
+            self._findings += flag.findings
+            if expanded.flag is None:
+                self._bad.add(key)
+                del good[key]
+            else:
+                good[key], needs[key] = expanded.flag, expanded.needs
+        return needs
 
     def _assemble(self) -> list[Assembled]:
         flags: dict[str, Assembled] = {}
@@ -249,7 +300,10 @@ class _Merging:
             message = "`targeting` is null: a rule that never matches; the default variant is served"
             flag.note("null-section", message, "targeting")
             return
-        rule, problems = checked.targeting, self._rule_problems(checked.targeting)
+        needs: set[str] = set()
+        rule, problems = checked.targeting, self._rule_problems(checked.targeting, needs)
+        if needs or (self._tainted and any(name in self._tainted for name, _, _ in measure(rule).references)):
+            self._dependent[flag.key] = flag
         if not any(problem.severity is Severity.ERROR for problem in problems):
             check_reach(flag, checked, self._outcomes)
         for problem in problems:
@@ -267,8 +321,8 @@ class _Merging:
     def _later(self, one: Piece, other: Piece) -> bool:
         return self._order[id(one.document)] > self._order[id(other.document)]
 
-    def _rule_problems(self, rule: Json) -> list[Finding]:
-        problems = check_rule(rule, evaluators=self._bodies, suggestions=self._suggestions)
+    def _rule_problems(self, rule: Json, needs: set[str]) -> list[Finding]:
+        problems = check_rule(rule, evaluators=self._bodies, suggestions=self._suggestions, needs=needs)
         if self._evaluators and all(problem.severity is not Severity.ERROR for problem in problems):
             problems += self._expander.check(rule)
         return problems
@@ -297,6 +351,7 @@ class _Merging:
     def _check_evaluators(self, bodies: Mapping[str, Json]) -> dict[str, Json]:
         """Return the evaluators without an error; a reference to any other counts as unknown."""
         before = len(self._findings)
+        needs: set[str] = set()
         for name, piece in self._evaluators.items():
             if unusual(name):
                 message = "an evaluator's name must not be empty or have a line break; rename it"
@@ -306,11 +361,19 @@ class _Merging:
                 self._findings.append(piece.finding(Severity.ERROR, "empty-evaluator", message))
                 continue
             # Its expansion is judged in each flag that uses it, and affects only that flag.
-            for problem in check_rule(piece.value, evaluators=bodies, suggestions=self._suggestions):
+            for problem in check_rule(
+                piece.value, evaluators=bodies, suggestions=self._suggestions, needs=needs
+            ):
                 self._find(piece, problem)
         for name, problem in check_cycles(bodies):
             self._find(self._evaluators[name], problem)
-        broken = {finding.path[1] for finding in self._findings[before:] if finding.spoils_all}
+        if needs:
+            self._tainted = tainted(bodies)
+        found = self._findings[before:]
+        self._doubted_evaluators = {
+            finding.path[1] for finding in found if finding.severity is not Severity.NOTE
+        }
+        broken = {finding.path[1] for finding in found if finding.spoils_all}
         return {name: body for name, body in bodies.items() if name not in broken}
 
     def _merge_metadata(self) -> dict[str, Scalar]:

@@ -46,6 +46,8 @@ good definition. They are not deleted: a receiver that has one keeps it.
 """
 CONFIDENTIAL_KEY: Final = "flagstaff.dev/secret"
 """Metadata key of a flag: true if it has values of a Secret, which no message may repeat. Content."""
+PREREQUISITES_KEY: Final = "flagstaff.dev/prerequisites"
+"""Metadata key of a flag whose rule had prerequisites: their keys, a JSON list in a string. Content."""
 STALE_KEY: Final = "flagstaff.dev/stale"
 """Metadata key of a served set: true while its source cannot confirm it; absent otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.known_operators import REFERENCE, reference_name, shorten
+from evaluator.flags.known_operators import MOST_WEIGHT, PREREQUISITE, REFERENCE, reference_name, shorten
 from evaluator.flags.problems import Severity
 from evaluator.flags.text import choices, number_text, quote
 
@@ -36,7 +36,7 @@ _OF_LITERALS: Final[Mapping[type, str]] = {
 _OF_OPERATORS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("+", "-", "*", "/", "%", "abs"), frozenset({NUMBER})),
     **dict.fromkeys(("!", "!!", "==", "===", "!=", "!==", "<", "<=", ">", ">="), frozenset({BOOLEAN})),
-    **dict.fromkeys(("in", "all", "none", "some"), frozenset({BOOLEAN})),
+    **dict.fromkeys(("in", "all", "none", "some", PREREQUISITE), frozenset({BOOLEAN})),
     **dict.fromkeys(("contains_all", "contains_any", "contains_none"), frozenset({BOOLEAN})),
     **dict.fromkeys(("starts_with", "ends_with", "sem_ver"), frozenset({BOOLEAN, NULL})),
     **dict.fromkeys(("cat", "substr"), frozenset({TEXT})),
@@ -81,6 +81,20 @@ def kinds_of(rule: Json, evaluators: Mapping[str, Json]) -> frozenset[str]:
         else:
             return _UNKNOWN
     return frozenset(known)
+
+
+def bucket_kinds(arguments: Json) -> frozenset[str] | None:
+    """Return the kinds of what `fractional` gives, where a text is hashed and all buckets are literal and
+    valid, so that it is never null; None for any other.
+    """
+    if not isinstance(arguments, list) or not arguments or kinds_of(arguments[0], {}) != {TEXT}:
+        return None
+    weights = [_weight(bucket) for bucket in arguments[1:]]
+    if None in weights or not all(type(weight) is int for weight in weights):
+        return None
+    kinds = frozenset(_OF_LITERALS.get(type(bucket[0]), OTHER) for bucket in arguments[1:])
+    valid = 0 < sum(weight or 0 for weight in weights) <= MOST_WEIGHT
+    return kinds if valid and kinds.isdisjoint({LIST, OTHER}) else None
 
 
 _DEEPEST: Final = 100

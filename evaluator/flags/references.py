@@ -90,9 +90,9 @@ class Expander:
         self._extents: dict[str, Extent] = {}
         self._bodies: dict[str, Json] = {}
         edges = _edges(_links(evaluators))
-        for members in _components(edges):
+        for members in components(edges):
             name = members[0]
-            if _is_cycle(members, edges):
+            if is_cycle(members, edges):
                 continue
             self._extents[name] = extent = self.extent(evaluators[name])
             if not excess(extent):
@@ -138,7 +138,7 @@ def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
     links = _links(evaluators)
     edges = _edges(links)
     cycle_of = {
-        name: members[0] for members in _components(edges) if _is_cycle(members, edges) for name in members
+        name: members[0] for members in components(edges) if is_cycle(members, edges) for name in members
     }
     return [
         (
@@ -170,11 +170,12 @@ def _edges(links: Mapping[str, Iterable[tuple[str, Path]]]) -> dict[str, tuple[s
     return {name: tuple(dict.fromkeys(target for target, _ in targets)) for name, targets in links.items()}
 
 
-def _is_cycle(members: tuple[str, ...], edges: Mapping[str, tuple[str, ...]]) -> bool:
+def is_cycle(members: tuple[str, ...], edges: Mapping[str, tuple[str, ...]]) -> bool:
+    """Return whether the members of one component refer to each other, or the only one to itself."""
     return len(members) > 1 or members[0] in edges[members[0]]
 
 
-def _components(edges: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+def components(edges: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """Yield strongly connected components, those referred to before those that refer, by Tarjan's algorithm,
     iteratively: a chain of references may be longer than Python's stack.
     """

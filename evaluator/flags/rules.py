@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.known_operators import (
     MOST_WEIGHT,
     OPERATORS,
+    PREREQUISITE,
     REFERENCE,
     UNLISTED,
+    prerequisite_of,
     reference_name,
     shorten,
 )
@@ -39,15 +41,24 @@ _NEVER_TEXT: Final = frozenset({NUMBER, BOOLEAN})
 
 
 def check_rule(
-    rule: Json, *, evaluators: Mapping[str, Json], suggestions: Suggestions | None = None
+    rule: Json,
+    *,
+    evaluators: Mapping[str, Json],
+    suggestions: Suggestions | None = None,
+    needs: set[str] | None = None,
 ) -> list[Finding]:
     """Return every problem of a rule in document order; `evaluators` are the shared rules by name. As flagd
     loads the rule, all are warnings or notes, but for one error about a rule beyond DEPTH levels or NODES
-    parts. `suggestions`: those of the document; else the rule has its own.
+    parts. `suggestions`: those of the document; else the rule has its own. `needs` gets the keys of the flags
+    that are prerequisites.
     """
     if beyond := excess(measure(rule)):
         return beyond
-    return _Walk(evaluators, suggestions or Suggestions()).run(rule)
+    walk = _Walk(evaluators, suggestions or Suggestions())
+    problems = walk.run(rule)
+    if needs is not None:
+        needs |= walk.needs
+    return problems
 
 
 class _Walk:
@@ -58,6 +69,7 @@ class _Walk:
         self._problems: list[Finding] = []
         self._pending: list[tuple[Json, Path]] = []
         self._suggestions = suggestions
+        self.needs: set[str] = set()
 
     def run(self, rule: Json) -> list[Finding]:
         if not isinstance(rule, dict):
@@ -113,6 +125,16 @@ class _Walk:
         elif name not in self._evaluators:
             message = partial(unknown_reference, name, self._evaluators, self._suggestions)
             self._report(path, "unknown-reference", message)
+
+    def _prerequisite(self, arguments: Json, path: Path) -> None:
+        use = prerequisite_of({PREREQUISITE: arguments})
+        if use is not None:
+            self.needs.add(use[0])
+        else:
+            message = (
+                f'flag takes the key of a flag and a variant: ["new-cart", "on"], not {shorten(arguments)}'
+            )
+            self._report(path, "bad-argument", message)
 
     def _var(self, arguments: Json, path: Path) -> None:
         if isinstance(arguments, list):
@@ -278,6 +300,7 @@ class _Walk:
 # Functions, not bound methods: a bound method would form a cycle that only a full collection frees.
 _SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
     REFERENCE: _Walk._reference,
+    PREREQUISITE: _Walk._prerequisite,
     "var": _Walk._var,
     "missing": _Walk._check_missing,
     "missing_some": _Walk._missing_some,

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.marks import OwnRule, override_mark, own_rules, rollout_mark
+from evaluator.flags.marks import OwnRule, override_mark, own_rules, prerequisites_mark, rollout_mark
 from evaluator.flags.model import ABSENT, EMPTY, Flag, Json, State
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, Arm
 from evaluator.resolving.resolve import CompiledFlagSet, resolve
@@ -53,18 +53,29 @@ class TraceStep:
     """Of a flag in a rollout or under an override: the rule of its own that the step belongs to."""
     layer: bool = False
     """Whether it is a step of the rollout or the override."""
+    needed: str = ""
+    """The key of the prerequisite that the step is of; empty: it is of the flag itself."""
 
     def __str__(self) -> str:
         path = self.path if self.own is None else self.path[len(self.own.path) :]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        prerequisite = f"prerequisite {_short(self.needed)}, " if self.needed else ""
         whose = f"{self.own.definition} definition, " if self.own is not None and self.own.definition else ""
-        return f"{whose}{('targeting' + place) if self.path else self.name}: {self._result_text()}"
+        return (
+            f"{prerequisite}{whose}{('targeting' + place) if self.path else self.name}: {self._result_text()}"
+        )
 
     def document(self) -> dict[str, Any]:
         """The step as JSON: `path`, `operator`, `value`, `text`, particulars; long values only in `text`.
-        `layer` is true where it is one of a rollout or an override.
+        `layer` is true where it is one of a rollout or an override; `prerequisite` is the key of the flag
+        that it is of, where that is another.
         """
-        fields = {"value": self.value, **self.particulars, **({"layer": True} if self.layer else {})}
+        others = {"layer": self.layer, "prerequisite": self.needed}
+        fields = {
+            "value": self.value,
+            **self.particulars,
+            **{name: part for name, part in others.items() if part},
+        }
         kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
         kept.pop("note", None)
         return {"path": list(self.path), "operator": self.name, **kept, "text": str(self)}
@@ -109,9 +120,17 @@ def answer(key: str, resolution: Resolution) -> dict[str, Any]:
 
 
 def explain(
-    flags: CompiledFlagSet, key: str, wanted: FlagType | None, context: Mapping[str, Json], now: int
+    flags: CompiledFlagSet,
+    key: str,
+    wanted: FlagType | None,
+    context: Mapping[str, Json],
+    now: int,
+    *,
+    prerequisites: bool = True,
 ) -> Explanation:
-    """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
+    """Evaluate one flag as `resolve` does, and keep the trace; before it come those of its `prerequisites`.
+    now: Unix seconds. Never raises.
+    """
     steps: list[TraceStep] = []
 
     def trace(path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
@@ -128,7 +147,26 @@ def explain(
         steps.append(_note("the flag has no targeting"))
     notes = (*_override(resolution), *_rollout(resolution), _conclusion(flag, resolution))
     rules = own_rules(flag)
-    return Explanation(resolution, (*(_place(step, rules) for step in steps), *notes))
+    needed = _prerequisites(flags, flag, context, now) if prerequisites else ()
+    return Explanation(resolution, (*needed, *(_place(step, rules) for step in steps), *notes))
+
+
+def _prerequisites(
+    flags: CompiledFlagSet, flag: Flag, context: Mapping[str, Json], now: int
+) -> tuple[TraceStep, ...]:
+    """The steps of each flag that the flag's rule needs as it is written, and of those that these need."""
+    steps: list[TraceStep] = []
+    seen, pending = {flag.key}, list(prerequisites_mark(flag.metadata))
+    while pending and len(steps) < MOST_STEPS:
+        key = pending.pop(0)
+        if key in seen or key not in flags.flag_set.flags:
+            continue
+        seen.add(key)
+        needed = flags.flag_set.flags[key]
+        pending += prerequisites_mark(needed.metadata)
+        own = explain(flags, key, None, context, now, prerequisites=False)
+        steps += [replace(step, needed=key) for step in own.steps]
+    return tuple(steps[:MOST_STEPS])
 
 
 def _place(step: TraceStep, rules: tuple[OwnRule, ...]) -> TraceStep:
