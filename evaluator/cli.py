@@ -124,8 +124,7 @@ def _serve(loaded: Loaded) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Objects that imports make stay alive; collecting them during imports is a tenth of the start time.
     gc.disable()
-    import uvloop
-
+    from evaluator.host.loop_lag import new_event_loop
     from evaluator.wiring import run
 
     # The collector skips what is imported by now, which saves 7 of 200 ms.
@@ -137,7 +136,7 @@ def _serve(loaded: Loaded) -> int:
     for warning in loaded.warnings:
         log.warning(warning)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(run(settings))
             _end_within(_END_SECONDS)
     except (OSError, InvalidSettingError) as error:

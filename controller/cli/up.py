@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-import uvloop
-
 from controller.cli.arguments import add_build_arguments, local_options, port, seconds
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on, printable, short
 from controller.cli.problems import as_object, failures
@@ -34,6 +32,7 @@ from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback, Stalled
 from evaluator.flags.overrides import Override
 from evaluator.flags.text import visible
+from evaluator.host.loop_lag import new_event_loop
 from evaluator.host.signals import stop_at_signals, work_until
 
 if TYPE_CHECKING:
@@ -339,7 +338,7 @@ def run(arguments: argparse.Namespace) -> int:
     report: Report = JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
     if arguments.once:
         return asyncio.run(_once(options, report))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(options, arguments, report))
 
 

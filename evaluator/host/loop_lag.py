@@ -112,3 +112,12 @@ def place(frame: FrameType | None) -> str:
             places.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return ", ".join(places)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop where that is installed, one of asyncio elsewhere."""
+    try:
+        import uvloop  # noqa: PLC0415 - not a part of every installation
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import resource
+import sys
 import time
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import pytest
 import uvloop
 
 from evaluator.host import durable
-from evaluator.host.loop_lag import HELD_SECONDS, LoopLag, place
+from evaluator.host.loop_lag import HELD_SECONDS, LoopLag, new_event_loop, place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -101,3 +102,14 @@ def test_what_started_the_loop_is_no_place(new_loop: Callable[[], asyncio.Abstra
 
 def test_there_is_no_place_where_none_of_our_code_runs() -> None:
     assert place(None) == ""
+
+
+@pytest.mark.parametrize(("installed", "package"), [(True, "uvloop"), (False, "asyncio")])
+def test_a_loop_is_of_uvloop_where_that_is_installed(
+    installed: bool, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    loop = new_event_loop()
+    loop.close()
+    assert type(loop).__module__.partition(".")[0] == package
