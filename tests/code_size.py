@@ -34,7 +34,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/validation": 500,
     "evaluator": 450,
     "evaluator/flags": 4560,
-    "evaluator/host": 635,
+    "evaluator/host": 645,
     "evaluator/http": 3950,
     "evaluator/receipts": 250,
     "evaluator/resolving": 860,

@@ -107,7 +107,6 @@ _MODULES: Final = {
 """Where a verb is found that has no module of its name."""
 
 _SCRIPT: Final = "flagstaff"
-_OURS: Final = ("controller", "evaluator")
 
 
 def module_of(verb: str) -> str:
@@ -198,15 +197,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in _OURS:
-            raise
-        from evaluator.host.build_version import install_command
+        from evaluator.host.build_version import missing_package
 
-        print(
-            f"flagstaff {_verb(arguments)}: the package {error.name} is not installed; "
-            f"install all that this verb needs: {install_command('controller')}",
-            file=sys.stderr,
-        )
+        print(f"flagstaff {_verb(arguments)}: {missing_package(error)}", file=sys.stderr)
         return UNREACHABLE
 
 

@@ -11,10 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
-from cryptography import x509
-
 from controller.api import kinds
-from controller.cli.connection import has_nodes
 from controller.cli.object_rows import RECORD, SHOWN
 from controller.kube.answers import require_good, require_object
 from controller.pods.installation import CONTAINER
@@ -116,6 +113,9 @@ def images_of(deployment: Mapping[str, Any]) -> list[str]:
 
 
 async def _processes(cluster: Cluster, namespace: str) -> AsyncIterator[CheckResult]:
+    # Imported here: `schema` and `init` need no more than the record, and no client of a cluster.
+    from controller.cli.connection import has_nodes
+
     deployments = await deployments_of(cluster, namespace)
     if not deployments:
         yield _failure(
@@ -240,6 +240,8 @@ async def _certificate(cluster: Cluster, plural: str, name: str) -> AsyncIterato
 def _authority(name: str, bundles: Sequence[str | None]) -> CheckResult:
     if not bundles or None in bundles:
         return _failure(name, "a webhook has no caBundle yet: the controller writes it; see flagstaff logs")
+    from cryptography import x509
+
     try:
         ends = min(
             certificate.not_valid_after_utc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from controller.cli.arguments import add_reading_arguments, local_options
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.flag_changes import FlagChanges, as_markdown, as_text, compare
 from controller.cli.flag_trace import rollouts_by_flag, rollouts_of_set
-from controller.cli.output import add_output_argument, document, draw, plain
+from controller.cli.output import add_output_argument, document, plain
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on
 from controller.cli.problems import failures
 from controller.flagsets.compose import Composition, FailurePolicy
@@ -184,10 +185,9 @@ def _show(options: argparse.Namespace) -> tuple[bool, bool]:
 
 
 def _print(changes: FlagChanges) -> None:
-    from rich.text import Text
-
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for colour, line in as_text(changes):
-        print(draw(Text(line, style=colour)), end="")
+        print(f"\x1b[{colour}m{line}\x1b[0m" if coloured and colour else line)
 
 
 def _between_commits(options: argparse.Namespace) -> tuple[FlagChanges, Composition]:

@@ -27,7 +27,8 @@ _MOST_MARKDOWN: Final = 200
 _MOST_CHARACTERS: Final = 50_000
 """Characters of these lines: code hosts take 65,536 in all."""
 _MOST_KEYS: Final = 20
-_SIGNS: Final = {"+": "green", "-": "red", "~": "yellow"}
+_SIGNS: Final = {"+": "32", "-": "31", "~": "33"}
+"""How terminals name green, red and yellow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ SILENT_SECONDS: Final = 1.0
 
 @contextlib.contextmanager
 def progress(doing: str, patience: float = SILENT_SECONDS) -> Iterator[None]:
-    """Show `doing` with a moving sign on standard error, if that is a terminal and the block lasts longer
+    """Show `doing` on standard error, if that is a terminal and the block lasts longer
     than `patience`, in seconds. Shows nothing for an empty text.
     """
     if not doing or not sys.stderr.isatty():
@@ -130,8 +130,6 @@ def progress(doing: str, patience: float = SILENT_SECONDS) -> Iterator[None]:
 def _show_later(doing: str, ended: threading.Event, patience: float) -> None:
     if ended.wait(patience):
         return
-    # Imported here: most work ends before anything is shown.
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{doing} …"):
-        ended.wait()
+    print(f"{printable(doing)} …", end="", file=sys.stderr, flush=True)
+    ended.wait()
+    print("\r\x1b[2K", end="", file=sys.stderr, flush=True)

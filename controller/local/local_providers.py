@@ -41,7 +41,8 @@ class OfflineProvider:
 async def _bucket(options: LocalOptions) -> AsyncIterator[LocalBackend]:
     if options.reference is not None:
         raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
-    # Imported here: users of a repository need not wait for the libraries of buckets.
+    # Imported here: users of a repository need not wait for the libraries of buckets, nor have the client's.
+    await asyncio.to_thread(import_module, "controller.sources.bucket_client")
     module = await asyncio.to_thread(import_module, "controller.sources.bucket_backend")
     yield module.open_bucket(
         options.source,
@@ -91,6 +92,9 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
         paths=(*options.paths, source_files.FILE) if options.paths else (),
     )
     if options.verify_keys:
+        if any(name.endswith(".asc") for name in options.verify_keys):
+            # The library of PGP may be absent: say so now, and not when a signature is read.
+            await asyncio.to_thread(import_module, "controller.sources.pgp_signature")
         # Most repositories are read without it, and it takes long to load.
         module = await asyncio.to_thread(import_module, "controller.sources.git_commits")
         source = replace(source, policy=module.policy_of_keys(options.verify_keys))

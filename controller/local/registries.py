@@ -18,7 +18,6 @@ from controller.api.source_spec import LayerSelector, OciReference
 from controller.runtime.limits import Places
 from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Failed, Stalled, stall_on_invalid_text
-from controller.sources.cosign import PrivateKey, read_cosign_keys, read_private_key
 from controller.sources.deadline import Deadline
 from controller.sources.git_repository import describe
 from controller.sources.oci_backend import OciBackend
@@ -39,6 +38,8 @@ from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from controller.sources.cosign_keys import PrivateKey
 
 
 _HELPER_SECONDS: Final = 30.0
@@ -80,6 +81,8 @@ async def artifact_source(
     async with registry_of(address) as registry:
         trust = None
         if keys:
+            from controller.sources.cosign_keys import read_cosign_keys  # noqa: PLC0415 - for signatures alone
+
             trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
             judge = KeyJudge(trusted, on_command_line(keys).add_key, Places(1, 1), namespace="")
             trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
@@ -244,6 +247,8 @@ def key_at(path: Path) -> PrivateKey:
     """The private key in a file. Raises FolderRefusedError."""
     with _refuse_folder(path):
         content = path.read_bytes()
+    from controller.sources.cosign_keys import read_private_key  # noqa: PLC0415 - for signatures alone
+
     try:
         return read_private_key(content)
     except ValueError as error:

@@ -31,7 +31,6 @@ from yarl import URL
 
 from controller.runtime.hosts import Hosts, resolve
 from controller.runtime.plain_text import one_line
-from controller.runtime.private_keys import read_private_key
 from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled
 from controller.runtime.temporary import TemporaryFolder
@@ -62,6 +61,8 @@ def context_of(tls: Tls) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+    from controller.runtime.private_keys import read_private_key  # noqa: PLC0415 - for certificates alone
+
     try:
         _, key = read_private_key(tls.key)
     except ValueError as error:

@@ -32,7 +32,6 @@ from controller.sources.bucket_listing import (
     select,
 )
 from controller.sources.bucket_place import Bucket, Scheme, azure_account, parse_url
-from controller.sources.cosign import read_cosign_keys
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import OF_OPTIONS, on_command_line
 from controller.sources.signing_keys import epoch
@@ -238,6 +237,8 @@ def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
         raise Stalled(
             "URLInvalid", f"{bucket.display_name}: --verify-key: name a folder, which alone is signed"
         )
+    from controller.sources.cosign_keys import read_cosign_keys  # noqa: PLC0415 - for signatures alone
+
     keys = read_cosign_keys(SecretTexts(OF_OPTIONS, content))
     return ManifestTrust(keys, epoch({"provider": "bucket"}, content), on_command_line(content))
 

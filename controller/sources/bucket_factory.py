@@ -22,7 +22,6 @@ from controller.sources.backend import BackendFactory, FetchRequest
 from controller.sources.bucket_backend import CLIENT, TASK, BucketBackend, in_helper
 from controller.sources.bucket_listing import ManifestTrust
 from controller.sources.bucket_place import Bucket, Scheme, azure_account
-from controller.sources.cosign import read_cosign_keys
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets, in_cluster
 from controller.sources.signing_keys import epoch
@@ -261,6 +260,8 @@ class BucketFactory(BackendFactory[BucketSpec]):
         if request.verify is None:
             return None
         secret = await self._secrets.require(request.verify.keys, request, "spec.verify.secretRef")
+        from controller.sources.cosign_keys import read_cosign_keys  # noqa: PLC0415 - for signatures alone
+
         keys = read_cosign_keys(secret)
         advice = in_cluster(request.key, secret.name, (key.name for key in keys))
         return ManifestTrust(keys, epoch({"provider": "bucket"}, secret.content), advice)

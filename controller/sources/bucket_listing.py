@@ -20,12 +20,13 @@ from controller.sources.backend import (
     TreeLimits,
     Unverified,
 )
-from controller.sources.cosign import CosignKey, verify_content
+from controller.sources.cosign import verify_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, Set
     from pathlib import Path
 
+    from controller.sources.cosign_keys import CosignKey
     from controller.sources.secrets import TrustAdvice
 
 

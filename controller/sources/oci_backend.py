@@ -30,7 +30,7 @@ from controller.sources.backend import (
     TreeLimits,
     with_signer,
 )
-from controller.sources.cosign import MODULE, SignerIdentity, read_cosign_keys
+from controller.sources.cosign import MODULE, SignerIdentity
 from controller.sources.deadline import Deadline
 from controller.sources.oci_manifest import TITLE, ImageLayer, chosen_manifest, copy, extract, read_manifest
 from controller.sources.oci_registry import (
@@ -273,6 +273,8 @@ class OciFactory(BackendFactory[OciSpec]):
         if request.verify.match_oidc_identity:
             return await self._keyless(request.verify, request)
         secret = await self._secrets.require(request.verify.keys, request, "spec.verify.secretRef")
+        from controller.sources.cosign_keys import read_cosign_keys  # noqa: PLC0415 - for signatures alone
+
         keys = read_cosign_keys(secret)
         advice = in_cluster(request.key, secret.name, (key.name for key in keys))
         judge = KeyJudge(keys, advice.add_key, self._judges, request.key.namespace)

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.artifacts.archive import DEFAULT_LIMITS, pack
 from controller.sources.backend import NotBelievedError
-from controller.sources.cosign import (
-    PAYLOAD,
-    SIGNATURE,
-    CosignKey,
-    PrivateKey,
-    payload_of,
-    signature_of,
-    verify_payload,
-)
+from controller.sources.cosign import PAYLOAD, SIGNATURE, payload_of, verify_payload
 from controller.sources.oci_manifest import FLUX_CONFIG, FLUX_CONTENT, ImageLayer, layers_of
 from controller.sources.oci_registry import MANIFEST, Registry, sha256
 from controller.sources.source_files import matcher
@@ -25,6 +17,8 @@ from controller.sources.source_files import matcher
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from controller.sources.cosign_keys import CosignKey, PrivateKey
 
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"
@@ -81,10 +75,13 @@ def _json(value: object) -> bytes:
 
 async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     """Attach a signature of the manifest `digest`, unless the key's is there. Raises Setback."""
+    from controller.sources.cosign_keys import CosignKey, signature_of  # noqa: PLC0415 - for signatures alone
+
     payload = payload_of(digest, str(registry.address).removeprefix("oci://"))
     tag = f"{digest.replace(':', '-')}.sig"
     layers = layers_of(await registry.find_manifest(tag))
-    if any(_is_ours(layer, payload, digest, key) for layer in layers):
+    ours = CosignKey("", key.public_key())
+    if any(_is_ours(layer, payload, digest, ours) for layer in layers):
         return
     made = _package(payload, signature_of(payload, key), layers)
     for blob in (made.config, made.layer):
@@ -92,11 +89,11 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     await registry.push_manifest(tag, made.manifest)
 
 
-def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey) -> bool:
+def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: CosignKey) -> bool:
     attached = ImageLayer.of(layer)
     try:
         made = attached.annotations.get(SIGNATURE, "")
-        verify_payload(payload, made, digest, [CosignKey("", key.public_key())])
+        verify_payload(payload, made, digest, [key])
     except NotBelievedError:
         return False
     return attached.digest == sha256(payload)

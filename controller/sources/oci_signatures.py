@@ -16,7 +16,6 @@ from controller.sources.cosign import (
     BUNDLE,
     PAYLOAD,
     SIGNATURE,
-    CosignKey,
     InvalidRootError,
     SignerIdentity,
     verify_bundle,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.runtime.limits import Places
+    from controller.sources.cosign_keys import CosignKey
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20

@@ -12,7 +12,16 @@ from typing import Any, Final
 _BUILD: Final = Path(__file__).with_name("build.json")
 _CHECKOUT: Final = Path(__file__).parents[2]
 _DIGITS: Final = 12
+_EXTRAS: Final = {
+    "cryptography": "signatures",
+    "grpc": "grpc",
+    "obstore": "buckets",
+    "opentelemetry": "otel",
+    "pysequoia": "signatures",
+}
+"""The extra that brings a package; `controller` brings all others."""
 _GIT_SECONDS: Final = 5.0
+_OURS: Final = ("controller", "evaluator")
 
 
 def describe_build() -> str:
@@ -40,6 +49,15 @@ def install_command(extra: str) -> str:
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
     return f"pip install 'flagstaff[{extra}] @ {url}'"
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Say which package is missing, and how to install it. Raises `error` if it is a module of ours."""
+    package = (error.name or "").partition(".")[0]
+    if package in _OURS:
+        raise error
+    command = install_command(_EXTRAS.get(package, "controller"))
+    return f"the package {error.name} is not installed; install all that this needs: {command}"
 
 
 def _build() -> dict[str, Any]:

@@ -17,12 +17,12 @@ from controller.sources.commit_verification import UnreadableObjectError, read_c
 from controller.sources.cosign import (
     InvalidRootError,
     SignerIdentity,
-    read_cosign_keys,
     verify_bundle,
     verify_content,
     verify_keyless,
     verify_payload,
 )
+from controller.sources.cosign_keys import read_cosign_keys
 from controller.sources.oci_backend import public_root
 from controller.sources.signing_keys import Keys, read_keys, verify
 from tests.fuzz.target import Target, Wrong, same

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ def test_the_evaluators_image_has_a_part_of_what_the_controllers_has() -> None:
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {
         re.split(r"[^a-z0-9-]", line, maxsplit=1)[0]
-        for line in [*project["dependencies"], *project["optional-dependencies"]["controller"]]
+        for line in [
+            *project["dependencies"],
+            *chain.from_iterable(project["optional-dependencies"].values()),
+        ]
     }
     lines = (FOLDER / "evaluator.in").read_text(encoding="utf-8").splitlines()
     assert {line for line in lines if not line.startswith("#")} < declared

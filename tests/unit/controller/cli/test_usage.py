@@ -89,7 +89,7 @@ def test_missing_package_names_the_extra_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 3
     assert "the package pydantic is not installed" in done.stderr
-    assert f"install all that this verb needs: {install_command('controller')}" in done.stderr
+    assert f"install all that this needs: {install_command('controller')}" in done.stderr
     assert "Traceback" not in done.stderr
 
 

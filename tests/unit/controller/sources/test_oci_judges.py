@@ -9,7 +9,8 @@ import pytest
 from controller.runtime.limits import Places
 from controller.runtime.secret_texts import SecretTexts
 from controller.sources.backend import NotBelievedError
-from controller.sources.cosign import payload_of, read_cosign_keys, verify_content
+from controller.sources.cosign import payload_of, verify_content
+from controller.sources.cosign_keys import read_cosign_keys
 from controller.sources.oci_signatures import KeyJudge
 from tests.registry.signing import Key
 
