@@ -1,5 +1,5 @@
-"""A Git repository, `flagstaff up`, an OpenFeature client, a commit, a broken commit: one minute from
-Git to an application.
+"""A Git repository, `flagstaff up`, an OpenFeature client, a commit, a broken commit, and one on which a
+test of a flag fails: one minute from Git to an application.
 
 Run it with `make demo`. Everything happens in a scratch folder and on free loopback ports.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXAMPLE = Path(__file__).parent / "gitops-repo"
-LAYERS = ("--path", "flags/base", "--path", "flags/overlays/production")
+LAYERS = ("--path", "flags/base", "--path", "flags/overlays/production", "--tests", "Require")
 FLAGS = "flags/base/checkout.yaml"
 PATIENCE = 20.0
 
@@ -46,6 +46,7 @@ def main() -> int:
         with flagstaff_up(repository, *LAYERS) as (ports, events):
             client = connect(ports["grpc"])
             play(repository, client, events)
+            play_tests(repository, events)
             if sys.stdin.isatty() and sys.stdout.isatty():
                 keep_serving(repository, ports, events)
     return 0
@@ -79,6 +80,21 @@ def play(repository: Path, client: Client, events: Queue[dict[str, Any]]) -> Non
     corrected = wait_for(events, lambda event: event["event"] == "revision")
     expect(not corrected["problems"], "a commit without problems")
     say("the typo is corrected by a third commit")
+
+
+def play_tests(repository: Path, events: Queue[dict[str, Any]]) -> None:
+    """A commit on which a test of a flag fails, and one that corrects it."""
+    edit(repository, "[gold, platinum]", "[gold]")
+    commit(repository, "Fewer customers with many items")
+    held = wait_for(events, lambda event: bool(event.get("problems")))
+    for problem in held["problems"]:
+        say(f"a commit that a flag's test fails on is held: {problem['file']}:{problem['line']}:")
+        say(f"  {problem['message']}")
+    edit(repository, "[gold]", "[gold, platinum]")
+    commit(repository, "Platinum customers are back")
+    released = wait_for(events, lambda event: event["event"] == "revision")
+    expect(not released["problems"], "a commit whose tests pass")
+    say("the next commit passes its tests")
 
 
 class Client:

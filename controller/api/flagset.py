@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from controller.api import kind as record
 from controller.api.fields import (
+    INT32,
     Interval,
     LocalReference,
     Model,
@@ -107,6 +108,16 @@ class DriftPolicy(StrEnum):
     """Another's change stays, and is reported, until it is undone or new content is written."""
 
 
+class TestMode(StrEnum):
+    """What a failing test of flags is worth."""
+
+    __test__ = False
+
+    REQUIRE = "Require"
+    WARN = "Warn"
+    OFF = "Off"
+
+
 class SourceReference(Model):
     """The source whose artifact the definitions are read from."""
 
@@ -146,6 +157,22 @@ class PatchSpec(Model):
     patch: Annotated[str, Field(min_length=1, max_length=65536)]
     """A [JSON Patch](../reference/building.md#patches) (RFC 6902) as YAML or JSON, over `/flags/KEY`,
     `/$evaluators/NAME` and `/metadata/KEY`.
+    """
+
+
+class FlagTestsSpec(Model):
+    """What becomes of flags whose tests fail."""
+
+    # A set whose source has no tests is built as before, whatever this says; `Warn` holds nothing back that
+    # was served before the field was there.
+    mode: TestMode = TestMode.WARN
+    """`Require`: a flag keeps its last good definition where a test of it fails; with `failurePolicy: Atomic`
+    the whole revision is refused. `Warn`: failing tests are problems in the status, and hold nothing. `Off`:
+    tests are not read.
+    """
+    min_coverage: Annotated[int, Field(ge=0, le=100), INT32] | None = None
+    """The least share, in percent, of variants and branches that tests reach. A revision whose tests reach
+    less is refused with `Require`, and reported with `Warn`.
     """
 
 
@@ -203,6 +230,10 @@ class FlagSetSpec(Model):
     prune_guard: bool = True
     """Whether a revision that would remove every flag, or more than a quarter and at least five of them,
     [waits](#what-to-do-when-it-fails) until the annotation `flagstaff.dev/accept-revision` names it.
+    """
+    tests: Annotated[FlagTestsSpec, in_schema(x_default=None)] = FlagTestsSpec()
+    """What becomes of flags whose [tests](../authoring.md#in-a-cluster), the `*.flagtest.yaml` beside the
+    definitions, fail.
     """
     patches: Annotated[tuple[PatchSpec, ...], Field(max_length=32)] = ()
     """Changes to what the layers make, in their order, before it is validated."""

@@ -61,6 +61,12 @@ class Coverage:
         total = self.variants.total + self.branches.total
         return 100.0 if not total else 100.0 * (self.variants.reached + self.branches.reached) / total
 
+    def lacking(self, least: float | None) -> str:
+        """Why it is too little; empty where it is not."""
+        if least is None or self.percent >= least:
+            return ""
+        return f"the tests reach {self.percent:.1f} % of variants and branches, of at least {least:g} %"
+
     def __str__(self) -> str:
         counts = (("flags", self.flags), ("variants", self.variants), ("branches", self.branches))
         parts = ", ".join(f"{count.reached} of {count.total} {name}" for name, count in counts)

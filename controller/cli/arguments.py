@@ -159,6 +159,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         show_bucketing=getattr(arguments, "show_bucketing", False),
         provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
         prune_guard=getattr(arguments, "prune_guard", False),
+        tests=getattr(arguments, "tests", "Warn"),
         worktree=getattr(arguments, "worktree", False),
         overrides=tuple(getattr(arguments, "overrides", ())),
         rollouts=tuple(getattr(arguments, "rollouts", ())),

@@ -114,10 +114,8 @@ async def _run_once(options: LocalOptions, arguments: argparse.Namespace) -> int
     if not tests.cases and not problems:
         message = f"no *.flagtest.yaml is beside the definitions of {', '.join(options.paths)}"
         problems.append(Problem("", 0, 0, Severity.ERROR, "no-tests", message))
-    least = arguments.min_coverage
-    if least is not None and report.coverage.percent < least:
-        message = f"the tests reach {report.coverage.percent:.1f} % of variants and branches, of {least:g} %"
-        problems.append(Problem("", 0, 0, Severity.ERROR, "test-coverage", message))
+    if too_little := report.coverage.lacking(arguments.min_coverage):
+        problems.append(Problem("", 0, 0, Severity.ERROR, "test-coverage", too_little))
     tested = _Tested(problems, report)
     print(_text(tested, arguments), end="", flush=True)
     return PROBLEM if problems or report.failures else OK

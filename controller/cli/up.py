@@ -256,6 +256,11 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="check the current revision without serving it")
     parser.add_argument(
+        "--tests", choices=["Require", "Warn", "Off"], default="Warn",
+        help="what a failing test of a flag is worth: it holds the flag back (Require), is reported (Warn, "
+        "the default), or is not run (Off)",
+    )  # fmt: skip
+    parser.add_argument(
         "--prune-guard", action="store_true",
         help="refuse a revision that removes all flags, or more than a quarter and at least five of them; "
         "without it such a revision is served, with a warning",

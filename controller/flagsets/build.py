@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration, flagset, flagshard
 from controller.api.flagreceipt import OBSERVED_AT
-from controller.api.flagset import FlagSetSpec, Validation
+from controller.api.flagset import FlagSetSpec, TestMode, Validation
 from controller.api.meta import (
     ACCEPT_REVISION,
     API_VERSION,
@@ -25,6 +25,7 @@ from controller.flagsets.compose import (
     BulkRemoval,
     Composition,
     FailurePolicy,
+    RequiredTests,
     bulk_removal,
     compose,
     provenance_of,
@@ -222,6 +223,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         bucketing=Bucketing(spec.bucketing),
         skipped=take_skipped(files),
         steps=steps,
+        tests=_tests(spec),
         patches=[Patch(f"spec.patches[{index}]", patch.patch) for index, patch in enumerate(spec.patches)],
     )
     if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):
@@ -243,6 +245,12 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
             refuse_revision(known, composition.problems), _known_manifests(known, spec, resource), str(error)
         )
     return Built(composition, manifests, lines=lines, differences=told)
+
+
+def _tests(spec: FlagSetSpec) -> RequiredTests | None:
+    if spec.tests.mode is TestMode.OFF:
+        return None
+    return RequiredTests(spec.tests.mode is TestMode.REQUIRE, spec.tests.min_coverage)
 
 
 def _held_removal(

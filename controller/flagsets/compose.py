@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.flagsets.layers import DEFAULT_PATHS, LayersRefused, read_layers
+from controller.authoring.flag_test_runs import run_flag_tests
+from controller.flagsets.layers import DEFAULT_PATHS, LayersRefused, read_layers, read_tests
 from controller.flagsets.patches import Patch, apply_patches
 from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
 from controller.runtime.plain_text import one_line
-from evaluator.flags.accept import Policy, Refused, accept
+from evaluator.flags.accept import Accepted, Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff, keep_unchanged
 from evaluator.flags.merge import merge
@@ -42,6 +43,7 @@ from evaluator.flags.text import DEFAULT, json_path, quote
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from controller.authoring.flag_test_files import FlagTests
     from evaluator.flags.layer import Layer
 
 
@@ -229,6 +231,15 @@ class FailurePolicy(StrEnum):
     """The whole revision."""
 
 
+class RequiredTests(NamedTuple):
+    """What becomes of flags whose tests fail."""
+
+    holds: bool
+    """Whether they are held; else the failures are reported alone."""
+    min_coverage: float | None = None
+    """The least percentage of variants and branches that tests reach."""
+
+
 @dataclass(frozen=True, slots=True)
 class Composition:
     """The result of composing a revision."""
@@ -262,12 +273,14 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     skipped: Collection[str] = (),
     steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
+    tests: RequiredTests | None = None,
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
     Fetched.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
-    Each document goes through the `steps`, the merged layers through the `patches`.
+    Each document goes through the `steps`, the merged layers through the `patches`. The flags that would be
+    served go through the `tests`, if these are asked for.
     Never raises for what a tree may hold.
     """
     preparation = Preparation(steps)
@@ -286,14 +299,27 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         problems=tuple(sorted((*parsed.problems, *forged), key=_PLACE)) if forged else parsed.problems,
         warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
     )
-    judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
+    rules = Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC)
+    judged = accept(parsed, previous, rules)
+    failing: tuple[Problem, ...] = ()
+    if tests is not None and isinstance(judged, Accepted):
+        failing = _failing_tests(judged, read_tests(tree, paths or DEFAULT_PATHS, skipped), tests, bucketing)
+        if failing and tests.holds:
+            parsed = replace(
+                parsed,
+                problems=tuple(sorted((*parsed.problems, *failing), key=_PLACE)),
+                bad=parsed.bad | {problem.flag for problem in failing if problem.flag is not None},
+                # What concerns no single flag, such as a file that cannot be read, may be about any.
+                whole_bad=True,
+            )
+            judged, failing = accept(parsed, previous, rules), ()
     if isinstance(judged, Refused):
         return refuse_revision(previous, preparation.reportable(judged.problems))
     flag_set = _with_provenance(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
         digest=judged.digest,
-        problems=preparation.reportable(judged.problems),
+        problems=preparation.reportable(sorted((*judged.problems, *failing), key=_PLACE)),
         held=judged.held,
         changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,
@@ -311,6 +337,24 @@ def _with_prerequisites(flag_set: FlagSet, needs: Mapping[str, Sequence[str]]) -
         metadata = MappingProxyType({**flags[key].metadata, PREREQUISITES_KEY: mark})
         flags[key] = replace(flags[key], metadata=metadata)
     return replace(flag_set, flags=MappingProxyType(flags))
+
+
+def _failing_tests(
+    judged: Accepted, found: FlagTests, tests: RequiredTests, bucketing: Bucketing
+) -> tuple[Problem, ...]:
+    """What the tests of a revision find: errors where they hold flags, else warnings. Those about flags that
+    are held for another reason do not run.
+    """
+    if not found.cases and not found.problems and tests.min_coverage is None:
+        return ()
+    skip = frozenset((*judged.held, *judged.missing))
+    report = run_flag_tests(judged.desired, found.cases, bucketing, skip)
+    severity = Severity.ERROR if tests.holds else Severity.WARNING
+    problems = [replace(problem, severity=severity) for problem in found.problems]
+    problems += (outcome.problem(severity) for outcome in report.failures)
+    if too_little := report.coverage.lacking(tests.min_coverage):
+        problems.append(Problem("", 0, 0, severity, "test-coverage", too_little))
+    return tuple(problems)
 
 
 def _with_set_metadata(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:

@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.flagset import TestMode
 from controller.artifacts.archive import ArchiveLimits, ArchiveRefused, unpack
+from controller.authoring.flag_test_files import is_test_file
 from controller.flagsets.build import Built, build
 from controller.flagsets.pgp import one_process
 from controller.runtime.helpers import SMALL, ForeignTasks, Task
@@ -44,14 +46,16 @@ class LimitedBuild:
     ) -> Built:
         """See `build`. Raises Stalled (LimitExceeded) for what takes too much to be built; Failed."""
         # Keys are tried on each encrypted document, so that a small one may take long.
-        large = spec.decryption is not None or not await asyncio.to_thread(self._is_small, archive)
+        tested = spec.tests.mode is not TestMode.OFF
+        large = spec.decryption is not None or not await asyncio.to_thread(self._is_small, archive, tested)
         task = Task(resource.namespace, f"building {artifact.revision}", "make several FlagSets of it")
         return await self.tasks.run(task, build_apart, archive, spec, artifact, resource, *rest, large=large)
 
-    def _is_small(self, archive: bytes) -> bool:
+    def _is_small(self, archive: bytes, tested: bool) -> bool:
         try:
-            unpack(archive, self.small)
+            files = unpack(archive, self.small)
         except ArchiveRefused:
             # Too large, or damaged: then it is refused in the helper, too.
             return False
-        return True
+        # A small test may ask a slow rule for many users.
+        return not (tested and any(map(is_test_file, files)))

@@ -44,6 +44,7 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
         "validation": (Validation.LENIENT if options.lenient else Validation.STRICT).value,
         "failurePolicy": options.policy.value,
         "pruneGuard": options.prune_guard,
+        "tests": {"mode": options.tests},
         "interval": INTERVAL,
     }
     if options.patches:

@@ -91,6 +91,8 @@ class LocalOptions:
     """What every response's metadata says of its commit."""
     prune_guard: bool = False
     """Refuse a revision that removes flags in bulk, instead of warning about it."""
+    tests: str = "Warn"
+    """What a failing test of a flag is worth, as `spec.tests.mode` of a FlagSet has it."""
     worktree: bool = False
     """Read the files of a folder as they are on disk, instead of commits."""
     state_dir: Path | None = None
