@@ -125,6 +125,16 @@ def test_watching_tests_again_when_a_file_changes(shop: Path) -> None:
         watching.terminate()
 
 
+@pytest.mark.parametrize(("mode", "word"), [("Require", "error"), ("Warn", "warning"), ("Off", "")])
+def test_up_runs_the_tests_as_a_flag_set_does(
+    shop: Path, mode: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "shop.flagtest.yaml").write_text(FAILS)
+    assert main(["up", ".", "--worktree", "--once", "--tests", mode]) == (1 if word else 0)
+    said = capsys.readouterr()
+    assert (f'{word}: the test "it is on" fails' in said.out + said.err) is bool(word)
+
+
 @pytest.mark.parametrize("command", [["lint", "."], ["eval", ".", "banner"]])
 def test_other_verbs_do_not_take_tests_for_definitions(
     shop: Path, command: list[str], capsys: pytest.CaptureFixture[str]

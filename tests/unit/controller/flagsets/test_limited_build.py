@@ -76,6 +76,14 @@ async def test_a_small_set_needs_no_helper(helpers: Helpers, tmp_path: Path) -> 
     assert helpers.started == 0
 
 
+async def test_a_small_set_with_tests_is_built_in_a_helper(helpers: Helpers, tmp_path: Path) -> None:
+    test = '{"tests": [{"name": "b", "flag": "banner", "expect": {"variant": "off"}}]}'
+    content = archive(tmp_path / "files", **{"flags": FLAG.replace("${WORD}", "a"), "flags.flagtest": test})
+    found = await build_limited(helpers, content)
+    assert [problem.code for problem in found.composition.problems] == ["test-failed"]
+    assert helpers.started == 1
+
+
 async def test_documents_that_hold_too_much_together_are_refused_in_a_helper(
     helpers: Helpers, tmp_path: Path
 ) -> None:
