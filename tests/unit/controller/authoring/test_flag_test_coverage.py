@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.controller.authoring.test_flag_test_runs import GOLD, flags, run
+from tests.unit.controller.authoring.test_flag_test_runs import GOLD, flags, report_of
 
 
 def unreached(targeting: Any, *tests: dict[str, Any], **fields: Any) -> tuple[str, ...]:
-    return run(flags(targeting, **fields), *tests).coverage.unreached.get("f", ())
+    return report_of(flags(targeting, **fields), *tests).coverage.unreached.get("f", ())
 
 
 def test_without_tests_nothing_is_reached() -> None:
@@ -57,10 +57,10 @@ def test_bodies_of_loops_have_no_branches() -> None:
 
 
 def test_a_disabled_flag_has_nothing_to_reach_and_makes_no_share() -> None:
-    coverage = run(flags(GOLD, state="DISABLED")).coverage
+    coverage = report_of(flags(GOLD, state="DISABLED")).coverage
     assert (coverage.percent, coverage.unreached) == (100.0, {})
 
 
 def test_the_share_is_of_variants_and_branches_together() -> None:
-    coverage = run(flags(GOLD), {"context": {"tier": "gold"}, "expect": {"value": True}}).coverage
+    coverage = report_of(flags(GOLD), {"context": {"tier": "gold"}, "expect": {"value": True}}).coverage
     assert str(coverage) == "coverage 50.0 %: 1 of 1 flags, 1 of 2 variants, 1 of 2 branches"

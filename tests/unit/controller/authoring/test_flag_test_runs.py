@@ -34,7 +34,7 @@ def flags(targeting: Any = None, **fields: Any) -> FlagSet:
     return merge([read_layer([("f.yaml", text.encode())])]).flag_set
 
 
-def run(flag_set: FlagSet, *tests: dict[str, Any], **options: Any) -> TestReport:
+def report_of(flag_set: FlagSet, *tests: dict[str, Any], **options: Any) -> TestReport:
     named = [{"name": str(index), "flag": "f", **test} for index, test in enumerate(tests)]
     for test in named:
         if "evaluator" in test:
@@ -46,7 +46,7 @@ def run(flag_set: FlagSet, *tests: dict[str, Any], **options: Any) -> TestReport
 
 
 def failure(flag_set: FlagSet, test: dict[str, Any]) -> str:
-    (outcome,) = run(flag_set, test).outcomes
+    (outcome,) = report_of(flag_set, test).outcomes
     assert not outcome.passed
     return outcome.message
 
@@ -77,7 +77,7 @@ GOLD = {"if": [{"$ref": "is-gold"}, "on", TENTH]}
     ],
 )
 def test_a_test_passes_where_what_it_expects_comes(targeting: Any, test: dict[str, Any]) -> None:
-    (outcome,) = run(flags(targeting), test).outcomes
+    (outcome,) = report_of(flags(targeting), test).outcomes
     assert (outcome.passed, outcome.trace) == (True, ()), outcome.message
 
 
@@ -103,7 +103,7 @@ def test_a_failure_says_what_was_expected_and_what_came(test: dict[str, Any], me
 
 def test_a_failure_has_the_trace_of_the_rule() -> None:
     test = {"context": {"tier": "basic"}, "at": 42, "expect": {"value": True}}
-    (outcome,) = run(flags(GOLD), test).outcomes
+    (outcome,) = report_of(flags(GOLD), test).outcomes
     assert [*outcome.trace] == [
         'targeting.if[0].==[0].var: "tier" is "basic"',
         "targeting.if[0].==: false",
@@ -121,23 +121,23 @@ def test_a_rule_that_reads_the_time_needs_one_in_its_test() -> None:
 
 def test_metadata_is_expected_in_part_and_null_is_none() -> None:
     flag_set = flags(metadata={"owner": "shop", "jira": "S-1"})
-    (outcome,) = run(flag_set, {"expect": {"metadata": {"owner": "shop", "expires": None}}}).outcomes
+    (outcome,) = report_of(flag_set, {"expect": {"metadata": {"owner": "shop", "expires": None}}}).outcomes
     assert outcome.passed
 
 
 def test_tests_of_held_flags_do_not_run() -> None:
-    report = run(flags(), {"expect": {"value": True}}, skip={"f"})
+    report = report_of(flags(), {"expect": {"value": True}}, skip={"f"})
     assert (report.outcomes[0].skipped, report.failures) == (True, ())
 
 
 def test_all_tests_together_do_bounded_work() -> None:
-    report = run(flags(GOLD), *[{"expect": {"value": False}}] * 3, most_work=3)
+    report = report_of(flags(GOLD), *[{"expect": {"value": False}}] * 3, most_work=3)
     assert "all tests together take too much work" in report.outcomes[-1].message
 
 
 def test_a_rule_that_reads_what_it_hashes_is_asked_with_keys() -> None:
     beta = {"ends_with": [{"var": "targetingKey"}, "7"]}
-    (outcome,) = run(flags({"if": [beta, "on", TENTH]}), {"distribution": {"on": "19 ± 1"}}).outcomes
+    (outcome,) = report_of(flags({"if": [beta, "on", TENTH]}), {"distribution": {"on": "19 ± 1"}}).outcomes
     assert outcome.passed, outcome.message
     assert outcome.came.endswith("(of 10,000 keys)")
 
@@ -169,7 +169,7 @@ def test_a_computed_share_is_that_of_many_users(
     for name in "abcd":
         share = float(Fraction(100 * counted[name], users))
         tests = {"distribution": {name: f"{share:.2f} ± 4"}}
-        (outcome,) = run(flag_set, tests, bucketing=bucketing).outcomes
+        (outcome,) = report_of(flag_set, tests, bucketing=bucketing).outcomes
         assert outcome.came.endswith("(exactly)")
         assert outcome.passed, outcome.message
 
@@ -180,5 +180,5 @@ def test_a_position_is_in_the_bucket_that_owns_it(weights: list[int], at: int) -
     ends = [*accumulate(weights)]
     wanted = next(name for name, end in zip("abcd", ends, strict=False) if position < end)
     flag_set = flags(split(weights), variants=dict.fromkeys("abcd", 1), defaultVariant="d")
-    (outcome,) = run(flag_set, {"at": at / 100, "expect": {"variant": wanted}}).outcomes
+    (outcome,) = report_of(flag_set, {"at": at / 100, "expect": {"variant": wanted}}).outcomes
     assert outcome.passed, outcome.message
