@@ -21,6 +21,7 @@ from controller.cli.rollout_view import RolloutRecord
 from controller.cli.stats import KindStats
 from controller.rollouts.rollout_plan import RolloutPlan
 from controller.validation.object_problems import schemas
+from controller.validation.structural_schema import json_schema
 from evaluator.flags.known_operators import OPERATORS, PREREQUISITE, UNLISTED, Arity
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason
 
@@ -269,7 +270,6 @@ _SINGLE: Final = {
     "test": TestRunRecord,
 }
 """Verbs that print one object, or one a line."""
-_OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 _ANY_METADATA: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
@@ -360,7 +360,7 @@ def flag_test_schema() -> dict[str, Any]:
 def kind_schema(type_: ResourceType) -> dict[str, Any]:
     """The schema of a manifest, as its CustomResourceDefinition has it, with unknown fields refused."""
     versions = schemas(type_)
-    whole = _translate(versions[type_.version])
+    whole = json_schema(versions[type_.version])
     properties = {name: field for name, field in whole["properties"].items() if name != "status"}
     properties["apiVersion"] = {"enum": [f"{type_.group}/{version}" for version in versions]}
     properties["kind"] = {"const": type_.kind}
@@ -375,23 +375,6 @@ def kind_schema(type_: ResourceType) -> dict[str, Any]:
         "properties": {**properties, "status": {}},
         "additionalProperties": False,
     }
-
-
-def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON Schema of a structural schema."""
-    translated = {
-        key: value for key, value in schema.items() if not key.startswith("x-") and key != "nullable"
-    }
-    if "properties" in schema:
-        translated["properties"] = {name: _translate(field) for name, field in schema["properties"].items()}
-        if not schema.get(_OPEN):
-            translated["additionalProperties"] = False
-    for inner in ("items", "additionalProperties"):
-        if isinstance(schema.get(inner), dict):
-            translated[inner] = _translate(schema[inner])
-    if schema.get("nullable") and isinstance(schema.get("type"), str):
-        translated["type"] = [schema["type"], "null"]
-    return translated
 
 
 def _any_kind(kinds: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

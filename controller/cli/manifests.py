@@ -66,6 +66,12 @@ _Loader.yaml_implicit_resolvers = {
     ]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.yaml_constructors = {
+    tag: construct
+    for tag, construct in yaml.CSafeLoader.yaml_constructors.items()
+    # JSON has no value for !!binary, !!set and the like.
+    if tag is None or tag.removeprefix(_TAG) in {"null", "bool", "int", "float", "str", "seq", "map"}
+}
 _Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
 _Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))
 _Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
@@ -162,6 +168,8 @@ def _yaml_problem(error: Exception, file: str, content: bytes) -> Problem:
     elif "cannot start any token" in why:
         tab = _line(content, line)[column - 1 : column] == "\t"
         why = "a tab stands where only spaces may be" if tab else "a text that begins so must be in quotes"
+    elif why.startswith("could not determine a constructor"):
+        why = f"a value has the tag {why.rpartition(' ')[2]}, and JSON has no such values"
     elif "unhashable" in why:
         why = "a key must be text, not a list or a mapping"
     else:

@@ -18,7 +18,7 @@ from controller.api import featureflagconfiguration, featureflagsource, kinds
 from controller.api.expression_syntax import ExpressionError
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import InvalidSpecError, read
+from controller.api.fields import OPEN, RULES, InvalidSpecError, read
 from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.api.parsing import compile_pattern
 from controller.configurations.validation import judge
@@ -27,18 +27,25 @@ from controller.pods.installation import PodRefused
 from controller.pods.source_settings import check_source, provider_of, variables, warnings
 from controller.runtime.expressions import Expression
 from controller.runtime.plain_text import one_line
-from controller.validation.structural_schema import WORDS, SchemaProblem, schema_problems, with_defaults
+from controller.validation.structural_schema import (
+    WORDS,
+    SchemaProblem,
+    compile_schema,
+    schema_problems,
+    with_defaults,
+)
 from evaluator.flags.problems import Severity
 from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
 
+    from jsonschema_rs import Validator
+
     from controller.api.kind import Kind
     from evaluator.flags.model import Path as FieldPath
 
 
-RULES: Final = "x-kubernetes-validations"
 SELF: Final = frozenset({"self"})
 _BUDGET: Final = 10_000_000
 """Steps of one rule: the rules are ours, and whoever runs them waits for nobody else."""
@@ -102,7 +109,7 @@ _LABEL: Final[Mapping[str, Any]] = {
 KEY: Final = rf"^({_PART}(\.{_PART})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
 """The key of a label or annotation: `prefix/name`, where the prefix may be missing."""
 _TEXT: Final = {"type": "string"}
-_ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
+_ANYTHING: Final = {OPEN: True}
 METADATA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -138,6 +145,11 @@ def schemas(kind: Kind) -> Mapping[str, Mapping[str, Any]]:
         version["name"]: _whole(version["schema"]["openAPIV3Schema"])
         for version in definition["spec"]["versions"]
     }
+
+
+@lru_cache(maxsize=64)
+def _compiled(kind: Kind, version: str) -> Validator:
+    return compile_schema(schemas(kind)[version])
 
 
 def _whole(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -234,7 +246,9 @@ def object_problems(
     """Yield what is wrong with an object of `kind`, of a version that it has, by itself. `repeated`: the
     fields that its manifest has twice.
     """
-    schema = schemas(kind)[body["apiVersion"].rpartition("/")[2]]
+    version = body["apiVersion"].rpartition("/")[2]
+    schema = schemas(kind)[version]
+    filled = with_defaults(schema, body)
     problems = [
         SchemaProblem(path, f'"{path[-1]}" is there twice', "repeated-field", at_key=True)
         for path in repeated
@@ -242,11 +256,10 @@ def object_problems(
     # The server drops the status of a new object, whatever it says.
     problems += (
         problem
-        for problem in schema_problems(schema, body)
+        for problem in schema_problems(schema, _compiled(kind, version), filled)
         if problem.path[0] != "status" or problem.code == "unknown-field"
     )
     problems += _metadata_problems(body)
-    filled = with_defaults(schema, body)
     without = places_around(problem.path for problem in problems)
     problems += [*rule_problems(schema, filled, without=without)]
     problems += _apart(_secrets(kind, body.get("spec"), ("spec",)), problems)

@@ -1,5 +1,5 @@
 """Judges a value by a structural schema of a CustomResourceDefinition, as the API server does where unknown
-fields are errors. Pure.
+fields are errors: jsonschema-rs finds what is wrong, and here stands how to say it. Pure.
 """
 
 from __future__ import annotations
@@ -7,20 +7,27 @@ from __future__ import annotations
 import difflib
 import json
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.parsing import InvalidTextError, compile_pattern
+from jsonschema_rs import Draft7Validator, RegexOptions
+from jsonschema_rs import ValidationErrorKind as Fault
+
+from controller.api.fields import OPEN
 from evaluator.flags.problems import Severity
 from evaluator.flags.suggestions import Suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from jsonschema_rs import ValidationError, Validator
+
     from evaluator.flags.model import Path
 
-OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 WORDS: Final = "x-words"
 """What a pattern asks for, in words; in schemas that are no CustomResourceDefinition's."""
+_LIST: Final = "x-kubernetes-list-"
 _NAMES: Final = {
     "object": "fields",
     "array": "a list",
@@ -35,7 +42,10 @@ _SIZES: Final = {
     "maxLength": ("at most", "character"),
     "minItems": ("at least", "item"),
     "maxItems": ("at most", "item"),
+    "minimum": ("at least", ""),
+    "maximum": ("at most", ""),
 }
+_BITS: Final = {"int32": 31, "int64": 63}
 _DURATION: Final = "(ms|s|m"
 """Part of the patterns of durations."""
 _WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "y", "n"})
@@ -57,44 +67,133 @@ class SchemaProblem:
     """Only an error refuses the object."""
 
 
-def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> Iterator[SchemaProblem]:
-    """Yield all that is wrong with `value`, an object as YAML has it. CEL rules are judged elsewhere."""
-    yield from _problems(schema, value, path, Suggestions())
-
-
-def _problems(
-    schema: Mapping[str, Any], value: Any, path: Path, suggestions: Suggestions
-) -> Iterator[SchemaProblem]:
-    if value is None:
-        if not _takes_null(schema):
-            yield SchemaProblem(path, f"is empty; write {_expected_type(schema)}")
-        return
+def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON Schema of a structural schema, in which unknown fields are refused. Each part is where it
+    was.
+    """
     kind = schema.get("type")
-    if kind is not None and not _is(value, kind):
-        quotes = (
-            "; put it in quotes"
-            if _expected_type(schema) == _NAMES["string"] and not isinstance(value, dict | list)
-            else ""
-        )
-        yield SchemaProblem(path, f"must be {_expected_type(schema)}, not {_shorten(value)}{quotes}")
-        return
-    if "enum" in schema and value not in schema["enum"]:
-        listed = ", ".join(str(choice) or '""' for choice in schema["enum"])
-        near = nearest(str(value), map(str, schema["enum"])) if suggestions.take() else ""
-        yield SchemaProblem(path, f"must be one of {listed}{near}")
-    if isinstance(value, str):
-        yield from _of_text(schema, value, path)
-    elif isinstance(value, list):
-        yield from _of_list(schema, value, path, suggestions)
-    elif isinstance(value, dict):
-        yield from _of_fields(schema, value, path, suggestions)
-    else:
-        yield from _of_number(schema, value, path)
-    yield from _of_choice(schema, value, path)
+    translated = {
+        key: value
+        for key, value in schema.items()
+        if key != "nullable" and (key.startswith(_LIST) or not key.startswith("x-"))
+    }
+    if "properties" in schema:
+        translated["properties"] = {name: json_schema(field) for name, field in schema["properties"].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            translated[inner] = json_schema(schema[inner])
+    if kind == "object" and not schema.get(OPEN):
+        translated.setdefault("additionalProperties", False)
+    if schema.get("nullable") and kind is not None:
+        translated["type"] = [kind, "null"]
+    if bits := _BITS.get(str(schema.get("format"))):
+        translated = {"minimum": -(2**bits), "maximum": 2**bits - 1, **translated}
+    return translated
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Validator:
+    """Return what judges values by a structural schema."""
+    return Draft7Validator(
+        json_schema(schema),
+        # Times are judged by the parsers that read them.
+        validate_formats=False,
+        # The engine without backtracking, as the API server's is.
+        pattern_options=RegexOptions(),
+        keywords={f"{_LIST}type": _ListType},
+    )
+
+
+class _ListType:
+    """Refuses an item that is in a list twice, by its keys where the list is a map."""
+
+    def __init__(self, schema: Mapping[str, Any], kind: str, path: object) -> None:
+        self._keys = schema.get(f"{_LIST}map-keys", ()) if kind == "map" else ()
+        self._distinct = kind in {"set", "map"}
+
+    def validate(self, items: Any) -> None:
+        """Raise the first repetition."""
+        for error in self.iter_errors(items):
+            raise error
+
+    def iter_errors(self, items: Any) -> Iterator[ValueError]:
+        """Yield repetitions by the item's number."""
+        seen = set()
+        for index, item in enumerate(items if self._distinct and isinstance(items, list) else ()):
+            named = self._keys and isinstance(item, dict)
+            key = json.dumps([item.get(name) for name in self._keys] if named else item, sort_keys=True)
+            if key in seen:
+                yield ValueError(str(index))
+            seen.add(key)
+
+
+def schema_problems(schema: Mapping[str, Any], compiled: Validator, value: Any) -> Iterator[SchemaProblem]:
+    """Yield all that is wrong with `value`, an object `with_defaults`. CEL rules are judged elsewhere."""
+    suggestions = Suggestions()
+    errors = [(tuple(error.instance_path), error) for error in compiled.iter_errors(value)]
+    mistyped = {path for path, error in errors if isinstance(error.kind, Fault.Type)}
+    for path, error in errors:
+        if path not in mistyped or isinstance(error.kind, Fault.Type):
+            part, found = _below(schema, error.schema_path[:-1]), _below(value, path)
+            yield from _in_words(part, found, path, error, suggestions)
+
+
+def _below(whole: Any, path: Iterable[str | int]) -> Any:
+    return reduce(getitem, path, whole)
+
+
+def _in_words(
+    schema: Mapping[str, Any], value: Any, path: Path, error: ValidationError, suggestions: Suggestions
+) -> Iterator[SchemaProblem]:
+    known = schema.get("properties", {})
+    match error.kind:
+        case Fault.Required(name):
+            meant = {_near(each, known) for each in value if each not in known and suggestions.take()}
+            if name not in meant:
+                yield SchemaProblem((*path, name), f"is required: {_required_names(known.get(name, {}))}")
+        case Fault.AdditionalProperties(names):
+            for name in names:
+                guess = _guess(name, known) if suggestions.take() else ""
+                message = f'unknown field "{name}"{guess}'
+                yield SchemaProblem((*path, name), message, "unknown-field", at_key=True)
+        case Fault.Custom(_, index):
+            yield SchemaProblem((*path, int(index)), "is in the list twice")
+        case Fault.Enum(options):
+            listed = ", ".join(str(choice) or '""' for choice in options)
+            near = nearest(str(value), map(str, options)) if suggestions.take() else ""
+            yield SchemaProblem(path, f"must be one of {listed}{near}")
+        case Fault.Pattern(pattern):
+            plain = _expected_type(schema) if _DURATION in pattern else f"a string that matches {pattern}"
+            yield SchemaProblem(path, f"must be {schema.get(WORDS, plain)}", vague=True)
+        case _:
+            yield SchemaProblem(path, _message(schema, value, error))
+
+
+def _message(schema: Mapping[str, Any], value: Any, error: ValidationError) -> str:
+    expected = _expected_type(schema)
+    match error.kind:
+        case Fault.Type() if value is None:
+            return f"is empty; write {expected}"
+        case Fault.Type():
+            is_text = expected == _NAMES["string"] and not isinstance(value, dict | list)
+            return f"must be {expected}, not {_shorten(value)}{'; put it in quotes' if is_text else ''}"
+        case Fault.MinLength(limit) | Fault.MaxLength(limit) | Fault.MinItems(limit) | Fault.MaxItems(limit):
+            bound, unit = _SIZES[error.kind.name]
+            return (
+                f"must have {bound} {limit} {unit}{'' if limit == 1 else 's'}"
+                if value
+                else "must not be empty"
+            )
+        case Fault.Minimum(limit) | Fault.Maximum(limit):
+            return f"must be {_SIZES[error.kind.name][0]} {limit}"
+        case Fault.OneOfNotValid() | Fault.OneOfMultipleValid():
+            fields = ", ".join(name for choice in schema["oneOf"] for name in choice.get("required", ()))
+            return f"set exactly one of {fields}"
+        case _:
+            return error.message
 
 
 def with_defaults(schema: Mapping[str, Any], value: Any) -> Any:
-    """Return a copy of a valid value with the defaults that the API server fills in, and without the nulls
+    """Return a copy of a value with the defaults that the API server fills in, and without the nulls
     that it drops.
     """
     if schema.keys().isdisjoint(_WITH_PARTS):
@@ -105,7 +204,7 @@ def with_defaults(schema: Mapping[str, Any], value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     filled = {
-        name: with_defaults(_below(schema, name), inner)
+        name: with_defaults(_field(schema, name), inner)
         for name, inner in value.items()
         if not _is_dropped(schema, name, inner)
     }
@@ -121,25 +220,12 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
 
 def _is_dropped(schema: Mapping[str, Any], name: str, value: Any) -> bool:
     """Whether the API server takes a field for one that is not given."""
-    return value is None and not _takes_null(_below(schema, name))
+    return value is None and not _takes_null(_field(schema, name))
 
 
-def _below(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     inner = schema.get("properties", {}).get(name, schema.get("additionalProperties", {}))
     return inner if isinstance(inner, dict) else {}
-
-
-def _is(value: Any, kind: str) -> bool:
-    if kind == "object":
-        return isinstance(value, dict)
-    if kind == "array":
-        return isinstance(value, list)
-    if kind == "string":
-        return isinstance(value, str)
-    if kind == "boolean":
-        return isinstance(value, bool)
-    numbers = isinstance(value, int | float) and not isinstance(value, bool)
-    return numbers and (kind == "number" or float(value).is_integer())
 
 
 def _expected_type(schema: Mapping[str, Any]) -> str:
@@ -157,76 +243,6 @@ def _shorten(value: Any) -> str:
     if isinstance(value, str):
         return f'the string "{value}"' if value.lower() in _WORDS else "a string"
     return f"{'' if isinstance(value, bool) else 'the number '}{json.dumps(value, default=str)}"
-
-
-def _of_text(schema: Mapping[str, Any], text: str, path: Path) -> Iterator[SchemaProblem]:
-    yield from _of_size(schema, "Length", len(text), path)
-    pattern = schema.get("pattern")
-    if pattern is not None and not _matches(pattern, text):
-        plain = _expected_type(schema) if _DURATION in pattern else f"a string that matches {pattern}"
-        yield SchemaProblem(path, f"must be {schema.get(WORDS, plain)}", vague=True)
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return compile_pattern(pattern).search(text) is not None
-    except InvalidTextError:
-        return True
-
-
-def _of_size(schema: Mapping[str, Any], what: str, size: int, path: Path) -> Iterator[SchemaProblem]:
-    for name, wrong in ((f"min{what}", int.__lt__), (f"max{what}", int.__gt__)):
-        if name in schema and wrong(size, schema[name]):
-            bound, unit = _SIZES[name]
-            unit += "" if schema[name] == 1 else "s"
-            message = "must not be empty" if size == 0 else f"must have {bound} {schema[name]} {unit}"
-            yield SchemaProblem(path, message)
-
-
-def _of_number(schema: Mapping[str, Any], number: float, path: Path) -> Iterator[SchemaProblem]:
-    if "minimum" in schema and number < schema["minimum"]:
-        yield SchemaProblem(path, f"must be at least {schema['minimum']}")
-    if "maximum" in schema and number > schema["maximum"]:
-        yield SchemaProblem(path, f"must be at most {schema['maximum']}")
-    bits = {"int32": 31, "int64": 63}.get(str(schema.get("format")))
-    if bits is not None and not -(2**bits) <= number < 2**bits:
-        yield SchemaProblem(path, f"must be a number of {bits + 1} bits")
-
-
-def _of_list(
-    schema: Mapping[str, Any], items: list[Any], path: Path, suggestions: Suggestions
-) -> Iterator[SchemaProblem]:
-    yield from _of_size(schema, "Items", len(items), path)
-    for index, item in enumerate(items):
-        yield from _problems(schema.get("items", {}), item, (*path, index), suggestions)
-    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys", ())
-    if kind in {"set", "map"}:
-        first: dict[str, int] = {}
-        for index, item in enumerate(items):
-            key = item if kind == "set" else [item.get(name) for name in keys if isinstance(item, dict)]
-            if first.setdefault(json.dumps(key, sort_keys=True, default=str), index) != index:
-                yield SchemaProblem((*path, index), "is in the list twice")
-
-
-def _of_fields(
-    schema: Mapping[str, Any], value: dict[Any, Any], path: Path, suggestions: Suggestions
-) -> Iterator[SchemaProblem]:
-    known, more = schema.get("properties", {}), schema.get("additionalProperties")
-    present = {name: inner for name, inner in value.items() if not _is_dropped(schema, name, inner)}
-    missing = [name for name in schema.get("required", ()) if name not in present]
-    unknown = (str(name) for name in value if missing and name not in known)
-    meant = {_near(name, known) for name in unknown if suggestions.take()}
-    for name in missing:
-        if name not in meant:
-            yield SchemaProblem((*path, name), f"is required: {_required_names(known.get(name, {}))}")
-    for name, inner in present.items():
-        if name in known:
-            yield from _problems(known[name], inner, (*path, name), suggestions)
-        elif isinstance(more, dict):
-            yield from _problems(more, inner, (*path, name), suggestions)
-        elif not schema.get(OPEN) and not more:
-            guess = _guess(str(name), known) if suggestions.take() else ""
-            yield SchemaProblem((*path, name), f'unknown field "{name}"{guess}', "unknown-field", at_key=True)
 
 
 def _required_names(schema: Mapping[str, Any]) -> str:
@@ -264,13 +280,3 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
-
-
-def _of_choice(schema: Mapping[str, Any], value: Any, path: Path) -> Iterator[SchemaProblem]:
-    choices = schema.get("oneOf")
-    if choices is None:
-        return
-    met = [choice for choice in choices if not any(schema_problems({OPEN: True, **choice}, value))]
-    if len(met) != 1:
-        names = ", ".join(name for choice in choices for name in choice.get("required", ()))
-        yield SchemaProblem(path, f"set exactly one of {names}")

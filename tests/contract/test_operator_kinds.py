@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.fields import OPEN
 from controller.api.flagd import FlagdSpec
 from controller.api.inprocessconfiguration import InProcessConfigurationSpec
-from controller.validation.structural_schema import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
