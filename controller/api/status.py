@@ -46,6 +46,8 @@ DRIFT_CONTESTED: Final = "DriftContested"
 """A detail, there only while it is True: another writer keeps overwriting what a FlagSet writes."""
 DRIFT_KEPT: Final = "DriftKept"
 """A detail, there only while it is True: what a FlagSet wrote was changed, and its policy keeps that."""
+FLAGS_EXPIRED: Final = "FlagsExpired"
+"""A detail, there only while it is True: flags are past the date of their metadata, and served as before."""
 
 TRUE: Final = "True"
 FALSE: Final = "False"

@@ -169,6 +169,14 @@ def _always(variant: str) -> str:
     return f"everybody gets {variant}"
 
 
+def expiries(flag_set: FlagSet) -> tuple[tuple[datetime, str], ...]:
+    """Return (moment, key) of each flag that has a date, sorted."""
+    dated = (
+        (life_of(flag.metadata_under(flag_set.metadata)).expires, key) for key, flag in flag_set.flags.items()
+    )
+    return tuple(sorted((moment, key) for moment, key in dated if moment is not None))
+
+
 def life_notes(layers: Sequence[Layer], flag_set: FlagSet, now: datetime) -> tuple[Problem, ...]:
     """Return a note for each flag past its date, and for metadata on a flag's life that cannot be read, at
     the layer that wrote it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration
@@ -15,12 +16,14 @@ from controller.api.meta import ACCEPT_REVISION, ObjectKey, Resource, lets_throu
 from controller.api.status import (
     DRIFT_CONTESTED,
     DRIFT_KEPT,
+    FLAGS_EXPIRED,
     NAME_CONFLICT,
     OVERRIDE_ACTIVE,
     ROLLOUT_ACTIVE,
     TRUE,
     Condition,
 )
+from controller.authoring.flag_life import expiries
 from controller.delivery.progress_words import override_events
 from controller.flagsets import messages
 from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, require_recorded
@@ -42,7 +45,7 @@ from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
 
     from controller.api.artifact_status import ArtifactStatus
@@ -75,8 +78,12 @@ JITTER: Final = 0.05
 _PATIENCE: Final = timedelta(minutes=1)
 _AGAIN: Final = 2.0
 """Seconds."""
-_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, *CONCERNS)
+_DETAILS: Final = (
+    DRIFT_CONTESTED, DRIFT_KEPT, FLAGS_EXPIRED, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, *CONCERNS,
+)  # fmt: skip
 """What is there only while it holds."""
+_LISTED: Final = 10
+"""Flags past their date that a message names."""
 
 
 @dataclass(slots=True)
@@ -91,6 +98,8 @@ class Memory:
     """The digest in the status when this was built."""
     over_edit: bool = False
     """Whether the objects in the cluster had been edited when this was built."""
+    expiries: tuple[tuple[datetime, str], ...] = ()
+    """(From when it is past its date, key) of flags that have a date."""
 
     def holds(self, digest: str | None) -> bool:
         """Return whether no other replica has led since, by the digest in the status now."""
@@ -145,6 +154,7 @@ class FlagSetReconciler:
         details = (*result.details, *self._concerns(resource, now))
         before = FlagSetStatus.of(resource)
         events = (*result.events, *source_changes(before, details), *override_events(before, details))
+        events += _expiry_events(before, details)
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
@@ -152,7 +162,13 @@ class FlagSetReconciler:
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
         )
-        return (*drift, *written_concerns(resource, self.objects), *input_concerns(resource, self.objects))
+        expired = () if memory is None else _expired(memory.expiries, now)
+        return (
+            *drift,
+            *expired,
+            *written_concerns(resource, self.objects),
+            *input_concerns(resource, self.objects),
+        )
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""
@@ -173,6 +189,7 @@ class FlagSetReconciler:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
             await self._keep(resource, spec, so_far, now)
             raise
+        so_far.requeue_after = min(so_far.requeue_after, _seconds_to_expiry(memory.expiries, now))
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind, self.advise)
         so_far.status |= messages.problems(attempt)
         if not memory.state.settled:
@@ -246,6 +263,7 @@ class FlagSetReconciler:
             state.settled = _was_applied(resource, memory, built, state)
         memory = Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
+        memory.expiries = expiries(built.composition.flag_set)
         if built.manifests:
             self.memory[resource.key] = memory
         return memory
@@ -287,6 +305,29 @@ class FlagSetReconciler:
         writer = self.writer(resource.namespace, spec.service_account_name)
         delivery = DeliveryWriter(self.objects, writer)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
+
+
+def _expired(dates: Sequence[tuple[datetime, str]], now: datetime) -> tuple[Condition, ...]:
+    keys = [key for moment, key in dates if moment <= now]
+    if not keys:
+        return ()
+    more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
+    message = f"past metadata.expires and served as before: {', '.join(keys[:_LISTED])}{more}"
+    return (Condition(FLAGS_EXPIRED, TRUE, "PastDate", message),)
+
+
+def _seconds_to_expiry(dates: Sequence[tuple[datetime, str]], now: datetime) -> float:
+    return next(((moment - now).total_seconds() for moment, _ in dates if moment > now), inf)
+
+
+def _expiry_events(before: FlagSetStatus, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
+    """An Event once other flags are past their date than in the status before."""
+    known = before.condition(FLAGS_EXPIRED).message
+    now = next((detail.message for detail in details if detail.type == FLAGS_EXPIRED), "")
+    if now:
+        same = known and now.startswith(known.removesuffix("…"))
+        return () if same else (Occurrence(FLAGS_EXPIRED, now, warning=True),)
+    return (Occurrence("FlagsRenewed", "no flag is past its date any more", ends=True),) if known else ()
 
 
 def _was_applied(resource: Resource, before: Memory | None, built: Built, state: AppliedObjects) -> bool:

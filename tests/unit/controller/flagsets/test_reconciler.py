@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -1300,3 +1301,23 @@ async def test_what_cannot_be_seen_reaches_neither_status_nor_events(world: Worl
     said = [text for event in seen.settled.events for text in (event.message, *event.metadata.values())]
     assert said
     assert [each for each in (*texts(seen.status), *said) if not each.isprintable()] == []
+
+
+async def test_flags_past_their_date_are_a_condition_and_one_event_and_stay_served(world: World) -> None:
+    world.commit("r2", document(a=flag(metadata={"expires": "2026-01-02"}), b=flag()))
+    world.now = datetime(2026, 1, 2, 23, 59, 50, tzinfo=UTC)
+    before = await world.look()
+    assert find(before.status, "FlagsExpired") is None
+    assert before.settled.requeue_after == 9.0
+    past = await world.look(after=9.0)
+    condition = find(past.status, "FlagsExpired")
+    assert condition is not None
+    assert condition["message"] == "past metadata.expires and served as before: a"
+    assert past.said == ["FlagsExpired: past metadata.expires and served as before: a"]
+    assert (past.ready[0], past.writes) == ("True", [])
+    world.restart()
+    assert (await world.look()).said == []
+    world.commit("r3", document(a=flag(metadata={"expires": "2027-01-02"}), b=flag()))
+    renewed = await world.look()
+    assert find(renewed.status, "FlagsExpired") is None
+    assert renewed.said[-1] == "FlagsRenewed: no flag is past its date any more"
