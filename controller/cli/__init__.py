@@ -49,6 +49,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "eval": "evaluate one flag of a folder or repository, and say why",
         "manifest": "print the manifest of OpenFeature's CLI, which generates code of flags",
         "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
+        "plan": "say what a change does to users: who gets another value, and how many",
         "refs": "find where code refers to flags, and flags that no code or no definition has",
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
@@ -160,7 +161,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _end(self, message: str) -> NoReturn:
         said = printable(message.removeprefix("argument ").replace("\n", " "))
-        # Of `diff`, 2 says that flags differ.
+        # Of `diff` and `plan`, 2 says that flags differ.
         code = PROBLEM if "--detailed-exitcode" in self.words else USAGE
         self.exit(code, f"{self.prog}: {said}\ntry: {self.prog} --help\n")
 

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.fields import parse_spec
 from controller.api.flagset import FlagSetSpec, Validation, target_name
@@ -27,10 +27,14 @@ from evaluator.flags.model import Bucketing, FlagSet
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
+    from controller.api.flagrollout import FlagRolloutSpec
+    from controller.api.kind import ResourceType
     from controller.api.meta import Resource
     from controller.cli.connection import ClusterConnection
     from controller.local.local_options import LocalOptions
+    from controller.local.worktree import WorkingTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class DeliveredSide:
     """What it delivers; None: nothing yet."""
     rollouts: list[Resource] = field(default_factory=list)
     """All FlagRollouts of the namespace; none where the user may not read them."""
+    overrides: list[Resource] = field(default_factory=list)
+    """All FlagOverrides of the namespace, likewise."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -57,20 +63,29 @@ class DeliveredSide:
 async def read_delivered(connection: ClusterConnection, name: str) -> DeliveredSide:
     """What the FlagSet `name` delivers. Raises Exit where there is none, Setback."""
     # Imported here: it takes a second or two.
-    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, FLAG_SHARD
+    from controller.api.kinds import (
+        FEATURE_FLAG_CONFIGURATION,
+        FLAG_OVERRIDE,
+        FLAG_ROLLOUT,
+        FLAG_SET,
+        FLAG_SHARD,
+    )
     from controller.cli.object_rows import delivered_set
 
     flag_set = await connection.get(FLAG_SET, name)
     written = await connection.find(FEATURE_FLAG_CONFIGURATION, connection.namespace, target_name(flag_set))
     shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
+    rollouts, overrides = [await _read_allowed(connection, kind) for kind in (FLAG_ROLLOUT, FLAG_OVERRIDE)]
+    delivered = None if written is None else delivered_set(written, shards.get)
+    return DeliveredSide(flag_set, delivered, rollouts, overrides)
+
+
+async def _read_allowed(connection: ClusterConnection, kind: ResourceType) -> list[Resource]:
+    """All objects of a kind; none where a Role for comparing lacks the kind."""
     try:
-        rollouts = await connection.resources(FLAG_ROLLOUT)
+        return await connection.resources(kind)
     except Setback:
-        # A Role for comparing may lack the kind.
-        rollouts = []
-    return DeliveredSide(
-        flag_set, None if written is None else delivered_set(written, shards.get), rollouts
-    )  # fmt: skip
+        return []
 
 
 async def read_promoted(connection: ClusterConnection, rollout: Resource) -> DeliveredSide:
@@ -124,6 +139,13 @@ _DIFFERS: Final = 2
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    add_comparison_arguments(parser)
+    add_output_argument(parser, "text", "json", "yaml", "markdown")
+    parser.set_defaults(run=run)
+
+
+def add_comparison_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is compared with what."""
     parser.add_argument(
         "range", metavar="A[..B]", nargs="?", default=_HEAD,
         help="two commits, as Git names them, or one to compare the files on disk with (default HEAD)",
@@ -148,40 +170,49 @@ def configure_diff(parser: argparse.ArgumentParser) -> None:
         "--detailed-exitcode", action="store_true",
         help="exit with 0 where no flag differs, 2 where some do, and 1 for an error, as Terraform does",
     )  # fmt: skip
-    add_output_argument(parser, "text", "json", "yaml", "markdown")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=run, bucketing=Bucketing.V2.value, ref=None)
+    parser.set_defaults(bucketing=Bucketing.V2.value, ref=None)
 
 
 def run(options: argparse.Namespace) -> int:
+    """Exit as `exit_with` says."""
+    return exit_with(options, _show)
+
+
+def exit_with(options: argparse.Namespace, show: Callable[[argparse.Namespace], Shown]) -> int:
     """0: no flag differs; 1: some do, or a definition is bad; 2 wrong usage; 3 no source, no cluster. With
     --detailed-exitcode 0: no flag differs; 2: some do; 1: anything else.
     """
     if not options.detailed_exitcode:
-        differs, bad = _show(options)
-        return PROBLEM if differs or bad else OK
+        shown = show(options)
+        return PROBLEM if shown.differs or shown.bad else OK
     with exit_on(PROBLEM, Exit):
-        differs, bad = _show(options)
-    return PROBLEM if bad else _DIFFERS if differs else OK
+        shown = show(options)
+    return PROBLEM if shown.bad else _DIFFERS if shown.differs else OK
 
 
-def _show(options: argparse.Namespace) -> tuple[bool, bool]:
-    """Print the differences. (Whether there are any, whether a definition is bad). Raises Exit."""
-    if options.against_cluster:
-        changes, after = _against_cluster(options)
-    else:
-        changes, after = _between_commits(options)
+class Shown(NamedTuple):
+    """What a comparison found."""
+
+    differs: bool
+    """Whether any flag differs."""
+    bad: bool
+    """Whether a definition is bad."""
+
+
+def _show(options: argparse.Namespace) -> Shown:
+    """Print the differences. Raises Exit."""
+    compared = read_compared(options, "diff")
+    changes = replace(
+        compare(compared.names, compared.before, compared.after), in_steps=compared.rollouts_by_flag
+    )
     if options.output == "text":
         _print(changes)
     elif options.output == "markdown":
         print(as_markdown(changes), end="")
     else:
         print(document(plain([changes], FlagChanges)[0], options.output), end="")
-    bad = failures(after.problems, lenient=options.lenient)
-    if options.output == "text":
-        for problem in bad:
-            print(problem, file=sys.stderr)
-    return bool(changes), bool(bad)
+    return Shown(bool(changes), compared.print_bad(options))
 
 
 def _print(changes: FlagChanges) -> None:
@@ -190,35 +221,71 @@ def _print(changes: FlagChanges) -> None:
         print(f"\x1b[{colour}m{line}\x1b[0m" if coloured and colour else line)
 
 
-def _between_commits(options: argparse.Namespace) -> tuple[FlagChanges, Composition]:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two sides of a comparison."""
+
+    names: tuple[str, str]
+    before: FlagSet
+    after: Composition
+    tree: WorkingTree
+    """The files of the second side."""
+    local: LocalOptions
+    """How they were read."""
+    delivered: DeliveredSide | None = None
+    """The first side, where it is that of a cluster."""
+
+    @property
+    def rollouts(self) -> list[tuple[Resource, FlagRolloutSpec]]:
+        """The FlagRollouts of the flag set, the oldest first; none without a cluster."""
+        side = self.delivered
+        return [] if side is None else rollouts_of_set(side.rollouts, side.names)
+
+    @property
+    def rollouts_by_flag(self) -> dict[str, str]:
+        """The names of the FlagRollouts that roll the change out, by flag."""
+        return rollouts_by_flag(self.rollouts, self.before, self.after.flag_set)
+
+    def print_bad(self, options: argparse.Namespace) -> bool:
+        """Whether a definition of the second side is bad; beside a text, says so on standard error."""
+        bad = failures(self.after.problems, lenient=options.lenient)
+        for problem in bad if options.output == "text" else ():
+            print(problem, file=sys.stderr)
+        return bool(bad)
+
+
+def read_compared(options: argparse.Namespace, verb: str) -> Compared:
+    """Both sides that the command line names. Raises Exit."""
+    return _against_cluster(options, verb) if options.against_cluster else _between_commits(options)
+
+
+def _between_commits(options: argparse.Namespace) -> Compared:
     first, dots, second = options.range.partition("..")
     local = local_options(options)
 
-    async def read() -> tuple[FlagChanges, Composition]:
+    async def read() -> Compared:
         before_name, before_tree = await read_tree(local, first or _HEAD)
         after_name, after_tree = await read_tree(local, (second or _HEAD) if dots else None)
         # What was served once was accepted, whatever its warnings are.
         before = compose_tree(before_tree, replace(local, lenient=True)).flag_set
         after = compose_tree(after_tree, local, before)
-        return compare((before_name, after_name), before, after), after
+        return Compared((before_name, after_name), before, after, after_tree, local)
 
     with exit_on(UNREACHABLE, Setback):
         return asyncio.run(read())
 
 
-def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composition]:
+def _against_cluster(options: argparse.Namespace, verb: str) -> Compared:
     if ".." in options.range:
         raise Exit("--against-cluster compares one side: name no commit, or one", USAGE)
     side = run_on_cluster(lambda: _read(options), doing="reading the cluster")
-    local = options_of_set(side.flag_set, options, "diff")
+    local = options_of_set(side.flag_set, options, verb)
     reference = None if options.range == _HEAD else options.range
     with exit_on(UNREACHABLE, Setback):
         name, tree = asyncio.run(read_tree(local, reference))
-    before = side.flags or FlagSet()
     after = compose_tree(tree, local, side.flags, side.flag_set_id)
-    changes = compare((f"FlagSet/{side.flag_set.name}", name), before, after)
-    rollouts = rollouts_by_flag(rollouts_of_set(side.rollouts, side.names), before, after.flag_set)
-    return replace(changes, in_steps=rollouts), after
+    names = f"FlagSet/{side.flag_set.name}", name
+    return Compared(names, side.flags or FlagSet(), after, tree, local, side)
 
 
 async def _read(options: argparse.Namespace) -> DeliveredSide:

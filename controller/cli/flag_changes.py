@@ -127,14 +127,15 @@ def as_markdown(changes: FlagChanges) -> str:
     shown = [line.replace("~ ", "! ", 1) if line.startswith("~ ") else line for line in lines]
     parts = [f"**Flags**: {changes.summary} (`{short(changes.before)}` → `{short(changes.after)}`)"]
     if shown:
-        parts.append(_block("diff", shown))
+        parts.append(block("diff", shown))
     if rolled_out := [*_rollout_lines(changes)]:
-        parts.append(_block("text", rolled_out))
+        parts.append(block("text", rolled_out))
     if changes.problems:
-        parts += ["Problems:", _block("text", changes.problems)]
+        parts += ["Problems:", block("text", changes.problems)]
     return "\n\n".join(parts) + "\n"
 
 
-def _block(language: str, lines: tuple[str, ...] | list[str]) -> str:
+def block(language: str, lines: tuple[str, ...] | list[str]) -> str:
+    """Lines as a block of Markdown that nothing in them ends."""
     text = printable("\n".join(lines)).replace("```", "'''")
     return f"```{language}\n{text}\n```"

@@ -11,6 +11,7 @@ from controller.api.manifests_writer import documentation
 from controller.authoring.flag_life import TYPES
 from controller.authoring.flag_test_files import EXPECTED_FIELDS, MAY_HOLD, TEST_FIELDS
 from controller.authoring.flag_test_reports import TestRunRecord
+from controller.cli.change_plan import ChangePlan
 from controller.cli.cluster_checks import CheckResult
 from controller.cli.flag_changes import FlagChanges
 from controller.cli.flag_trace import FlagTrace
@@ -266,6 +267,7 @@ _LISTS: Final = {
 _SINGLE: Final = {
     "reconcile": ReachedStage,
     "diff": FlagChanges,
+    "plan": ChangePlan,
     "rollout-status": RolloutRecord,
     "test": TestRunRecord,
 }

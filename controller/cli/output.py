@@ -26,6 +26,7 @@ _MEANINGS: Final = {
     "yaml": "YAML",
     "name": "KIND/NAME lines",
     "markdown": "Markdown",
+    "sarif": "SARIF",
     "csv": "comma-separated values",
 }
 _CLEAR: Final = "\x1b[H\x1b[2J"

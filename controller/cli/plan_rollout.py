@@ -143,7 +143,11 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
 
     in_file = options.rollout.endswith(_FILES)
     rollouts, change = _read_from_file(options) if in_file else _read_from_cluster(options)
-    contexts = [*numbered_users(options.users)] if options.users_from is None else _read_users(options)
+    contexts = (
+        [*numbered_users(options.users)]
+        if options.users_from is None
+        else read_contexts(options.users_from, options.users)
+    )
     with exit_on(USAGE, InvalidSpecError):
         return [
             plan(rollout, parse_spec(FlagRolloutSpec, rollout), change, contexts, now())
@@ -152,19 +156,13 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
 
 
 def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], PlannedChange]:
-    from controller.api.flagrollout import KIND
-    from controller.api.meta import Resource
     from controller.cli.arguments import local_options
-    from controller.cli.manifests import read_manifests
     from controller.local.commits import read_tree
     from controller.local.worktree import compose_tree
     from controller.rollouts.rollout_plan import PlannedChange
     from controller.runtime.setbacks import Setback
 
-    manifests = [manifest for manifest in read_manifests([options.rollout]) if manifest.is_object]
-    rollouts = [Resource.of(manifest.body) for manifest in manifests if manifest.body["kind"] == KIND]
-    if not rollouts:
-        raise Exit(f"{options.rollout}: it has no FlagRollout", USAGE)
+    rollouts = read_rollouts(options.rollout)
     first, dots, second = options.range.partition("..")
     local = local_options(options)
     earlier = local if options.before is None else replace(local, source=options.before)
@@ -180,6 +178,19 @@ def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], Planne
 
     with exit_on(UNREACHABLE, Setback):
         return rollouts, asyncio.run(read())
+
+
+def read_rollouts(file: str) -> list[Resource]:
+    """The FlagRollouts in a file of manifests. Raises Exit where there is none."""
+    from controller.api.flagrollout import KIND
+    from controller.api.meta import Resource
+    from controller.cli.manifests import read_manifests
+
+    manifests = [manifest for manifest in read_manifests([file]) if manifest.is_object]
+    rollouts = [Resource.of(manifest.body) for manifest in manifests if manifest.body["kind"] == KIND]
+    if not rollouts:
+        raise Exit(f"{file}: it has no FlagRollout", USAGE)
+    return rollouts
 
 
 def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], PlannedChange]:
@@ -223,22 +234,22 @@ def _require_good(problems: Sequence[Any], *, lenient: bool) -> None:
         )
 
 
-def _read_users(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The contexts of `--users-from`, as many as `--users` at most. Raises Exit."""
+def read_contexts(file: Path, most: int) -> list[dict[str, Any]]:
+    """The evaluation contexts of a file, as many as `most`. Raises Exit."""
     contexts: list[dict[str, Any]] = []
-    with exit_on(USAGE, OSError), options.users_from.open(encoding="utf-8") as lines:
+    with exit_on(USAGE, OSError), file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
-            if len(contexts) == options.users:
+            if len(contexts) == most:
                 break
             try:
                 context = json.loads(line)
             except ValueError as error:
-                raise Exit(f"{options.users_from}:{number}: not JSON: {error}", USAGE) from None
+                raise Exit(f"{file}:{number}: not JSON: {error}", USAGE) from None
             if not isinstance(context, dict):
-                raise Exit(f"{options.users_from}:{number}: an evaluation context is a JSON object", USAGE)
+                raise Exit(f"{file}:{number}: an evaluation context is a JSON object", USAGE)
             contexts.append(context)
     if not contexts:
-        raise Exit(f"{options.users_from}: it has no contexts", USAGE)
+        raise Exit(f"{file}: it has no contexts", USAGE)
     return contexts
 
 

@@ -1,0 +1,539 @@
+"""What a change of flags does to users: who gets another value, and how many. Pure.
+
+The rules before and after are walked together, condition by condition. Each way through both is a branch,
+whose share is exact where both ends are constants or a `fractional` with weights that are written out.
+Where a rule is of another form, its answers for sampled or given contexts are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from controller.authoring.shares import (
+    Assignment,
+    Moves,
+    assigned,
+    everybody,
+    hash_input,
+    moved,
+    moves,
+    needed,
+)
+from controller.delivery.changed_flags import FlagDifference, differences
+from evaluator.flags.diff import ChangedPart, diff
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json
+from evaluator.flags.references import RuleTooLarge
+from evaluator.flags.text import normal
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
+from evaluator.resolving.rule_words import TRUTHS, clauses, condition, sentence, variables
+from evaluator.targeting.fractional import read_buckets
+from evaluator.targeting.frame import is_static
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from evaluator.resolving.resolution import Resolution
+
+SAMPLES: Final = 10_000
+"""Synthetic contexts."""
+_MOST_BRANCHES: Final = 64
+_MOST_FORKS: Final = 2_000
+_MOST_MOVES: Final = 20
+_NO_VALUE: Final = ""
+"""The answer where the flag gives no value: the application's own default."""
+_KEY: Final = "targetingKey"
+_RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+Method: TypeAlias = Literal["Arithmetic", "SyntheticContexts", "GivenContexts"]
+_Sides: TypeAlias = tuple[CompiledFlagSet, CompiledFlagSet]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Users who get another value."""
+
+    before: str
+    """The variant before; empty for the application's own default."""
+    after: str
+    """The variant after, likewise."""
+    percent: float
+    """Of the users of the branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsersAlike:
+    """Users whom the rules before and after treat alike."""
+
+    who: str
+    """Which users, in words; empty for all."""
+    by: str
+    """What `percent` is a share of: `user`, or the attributes that are hashed in their place."""
+    percent: float
+    """The share that gets another value."""
+    needless: float
+    """What part of it would not have to move for the same shares of values."""
+    moves: tuple[Move, ...]
+    """By size, 20 at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagPlan:
+    """What a change does to the users of one flag."""
+
+    __pydantic_config__ = _RECORD
+
+    key: str
+    change: Literal["Added", "Changed", "Removed"]
+    words: str
+    """What differs in the definition."""
+    method: Method | None = None
+    """How the share was found; absent where there is nothing to find."""
+    least: float | None = None
+    """The share of users who get another value, in percent: in the branch with the smallest. Absent for a
+    flag that is added.
+    """
+    most: float | None = None
+    """In the branch with the largest share; equal to `least` where it is the same for all users."""
+    of_contexts: float | None = None
+    """The share of the given contexts that get another value, beside arithmetic."""
+    branches: tuple[UsersAlike, ...] = ()
+    """Those with users who get another value."""
+    rollout: str | None = None
+    """The FlagRollout that serves the change in steps."""
+    override: str | None = None
+    """The FlagOverride that decides now what users of the flag get."""
+    references: int | None = None
+    """How often the code refers to the flag; absent where no code was searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is known beside the definitions."""
+
+    contexts: Sequence[Mapping[str, Json]] = ()
+    """Those of real users; without any, synthetic ones are made for the rules that need them."""
+    rollouts: Mapping[str, str] = field(default_factory=dict)
+    """The names of FlagRollouts that roll a change out, by flag."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """The names of FlagOverrides in force, by flag."""
+
+
+def plan_flags(before: FlagSet, after: FlagSet, now: int, known: Beside) -> tuple[FlagPlan, ...]:
+    """What `after` does to users in place of `before`, for each flag that differs, by key. now: Unix
+    seconds.
+    """
+    changed = diff(before, after)
+    sides = compile_flag_set(before), compile_flag_set(after)
+    flags = []
+    for difference in differences(before, after, changed, len(changed.keys)):
+        key = difference.key
+        planned = _plan_flag(sides, difference, changed.changed.get(key, ()), known.contexts, now)
+        flags.append(replace(planned, rollout=known.rollouts.get(key), override=known.overrides.get(key)))
+    return tuple(flags)
+
+
+def _plan_flag(
+    sides: _Sides,
+    difference: FlagDifference,
+    parts: tuple[ChangedPart, ...],
+    contexts: Sequence[Mapping[str, Json]],
+    now: int,
+) -> FlagPlan:
+    key, words = difference.key, difference.text
+    before, after = (side.flag_set.flags.get(key) for side in sides)
+    if before is None and after is not None:
+        served = "" if _is_confidential(after) else sentence(clauses(after.targeting))
+        return FlagPlan(key, "Added", f"{words}; {served}" if served else words)
+    if parts == (ChangedPart.METADATA,) and not _draws_otherwise(sides, key):
+        return FlagPlan(key, "Changed", words, "Arithmetic", 0.0, 0.0)
+    return FlagPlan(
+        key, "Removed" if after is None else "Changed", words, *_effect(sides, key, contexts, now)
+    )
+
+
+def _is_confidential(flag: Flag) -> bool:
+    return CONFIDENTIAL_KEY in flag.metadata
+
+
+def _draws_otherwise(sides: _Sides, key: str) -> bool:
+    return len({side.bucketing_of(side.flag_set.flags[key]) for side in sides}) > 1
+
+
+class _Effect(NamedTuple):
+    method: Method
+    least: float
+    most: float
+    of_contexts: float | None
+    branches: tuple[UsersAlike, ...]
+
+
+def _effect(sides: _Sides, key: str, contexts: Sequence[Mapping[str, Json]], now: int) -> _Effect:
+    """How many users get another value of a flag of the first side, and who."""
+    hidden = any(_is_confidential(flag) for side in sides if (flag := side.flag_set.flags.get(key)))
+    comparison = BothDefinitions(sides, key)
+    try:
+        ways = comparison.ways()
+    except NotArithmeticError:
+        given = contexts or [*synthetic_contexts([comparison.rules[0], comparison.rules[1]])]
+        pairs = comparison.counted(given, now)
+        branch = comparison.branch("", "user", pairs)
+        percent = float(100 * moved(pairs))
+        method: Method = "GivenContexts" if contexts else "SyntheticContexts"
+        return _Effect(method, percent, percent, None, (branch,) if percent else ())
+    shares = [100 * moved(way.pairs) for way in ways]
+    branches = tuple(
+        comparison.branch(
+            "" if hidden or way.condition is True else condition(way.condition).text, way.by, way.pairs
+        )
+        for way, share in zip(ways, shares, strict=True)
+        if share
+    )
+    least, most = float(min(shares)), float(max(shares))
+    of_contexts = float(100 * moved(comparison.counted(contexts, now))) if contexts else None
+    return _Effect("Arithmetic", least, most, of_contexts, branches)
+
+
+class NotArithmeticError(Exception):
+    """A rule has a form whose shares only contexts show."""
+
+
+class Way(NamedTuple):
+    """A way through both rules."""
+
+    condition: Json
+    """True of its users, and of no others."""
+    by: str
+    """As in UsersAlike."""
+    pairs: Moves
+
+
+_Ends: TypeAlias = tuple[Json, Json]
+"""What a way through both rules ends at."""
+_Found: TypeAlias = "dict[str, tuple[Json, _Ends]]"
+"""The condition of the users who come to the same ends, true for all, by these ends as text."""
+
+
+class BothDefinitions:
+    """One flag on both sides."""
+
+    def __init__(self, sides: _Sides, key: str) -> None:
+        self._sides, self._key = sides, key
+        self.rules = tuple(_rule(side, key) for side in sides)
+        self._names: dict[str, str] = {_NO_VALUE: ""}
+        self._values: dict[int, tuple[Resolution, str]] = {}
+        self._assumed: dict[str, bool] = {}
+        self._sets: dict[str, tuple[str, frozenset[str]] | None] = {}
+        self._forks = 0
+
+    def ways(self) -> list[Way]:
+        """All ways through both rules, those with the same ends as one. Raises NotArithmeticError."""
+        found = self._walk()
+        if len(found) > _MOST_BRANCHES:
+            raise NotArithmeticError
+        return [self._way(who, ends) for who, ends in found.values()]
+
+    def counted(self, contexts: Sequence[Mapping[str, Json]], now: int) -> Moves:
+        """The share of contexts for each pair of answers."""
+        counts = Counter(
+            tuple(self._answer(resolve(side, self._key, None, context, now)) for side in self._sides)
+            for context in contexts
+        )
+        return {(old, new): Fraction(count, len(contexts)) for (old, new), count in counts.items()}
+
+    def branch(self, who: str, by: str, pairs: Moves) -> UsersAlike:
+        """What users of a branch get, with the names of variants."""
+        share = moved(pairs)
+        ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+        shown = tuple(
+            Move(self._names[old], self._names[new], float(100 * part))
+            for (old, new), part in ordered
+            if old != new
+        )
+        return UsersAlike(
+            who, by, float(100 * share), float(100 * (share - needed(pairs))), shown[:_MOST_MOVES]
+        )
+
+    def _walk(self) -> _Found:
+        ends = []
+        for rule in self.rules:
+            end = self._descend(rule)
+            if isinstance(end, _Asked):
+                return self._fork(end)
+            ends.append(end.value)
+        return {json.dumps(ends, sort_keys=True): (True, (ends[0], ends[1]))}
+
+    def _fork(self, asked: _Asked) -> _Found:
+        self._forks += 1
+        if self._forks > _MOST_FORKS:
+            raise NotArithmeticError
+        sides = []
+        for holds in (True, False):
+            self._assumed[asked.text] = holds
+            sides.append(self._walk())
+            del self._assumed[asked.text]
+        one, other = sides
+        return {
+            text: (_either(asked.condition, one.get(text), other.get(text)), ends)
+            for text, (_, ends) in {**one, **other}.items()
+        }
+
+    def _descend(self, node: Json) -> _Asked | _End:
+        """Where a rule ends, as far as conditions are known, or the next condition to assume."""
+        while isinstance(node, dict) and len(node) == 1:
+            ((operator, given),) = node.items()
+            if operator in TRUTHS:
+                truth = self._truth(node)
+                return truth if isinstance(truth, _Asked) else _End(truth)
+            if operator not in {"if", "?:"} or not isinstance(given, list):
+                break
+            node = given[-1] if len(given) % 2 else None
+            for asked, outcome in zip(given[:-1:2], given[1::2], strict=False):
+                truth = self._truth(asked)
+                if isinstance(truth, _Asked):
+                    return truth
+                if truth:
+                    node = outcome
+                    break
+        return _End(node)
+
+    def _truth(self, node: Json) -> _Asked | bool:
+        """Whether a condition holds, as far as conditions are known."""
+        if not isinstance(node, dict) or len(node) != 1:
+            if isinstance(node, list) and not is_static(node):
+                raise NotArithmeticError
+            return bool(node)
+        ((operator, given),) = node.items()
+        arguments = given if isinstance(given, list) else [given]
+        if operator in {"!", "!!"} and len(arguments) == 1:
+            truth = self._truth(arguments[0])
+            return truth if isinstance(truth, _Asked) else truth is (operator == "!!")
+        if operator in {"!=", "!=="}:
+            truth = self._truth({operator.replace("!", "=", 1): given})
+            return truth if isinstance(truth, _Asked) else not truth
+        if operator in {"and", "or"} and arguments and isinstance(given, list):
+            for argument in arguments:
+                truth = self._truth(argument)
+                if isinstance(truth, _Asked) or truth is (operator == "or"):
+                    return truth
+            return bool(operator == "and")
+        text = json.dumps(node, sort_keys=True)
+        if '"fractional"' in text:
+            raise NotArithmeticError
+        if text not in self._sets:
+            self._sets[text] = _values_of(operator, arguments)
+        known = self._assumed[text] if text in self._assumed else self._implied(text)
+        return _Asked(node, text) if known is None else known
+
+    def _implied(self, text: str) -> bool | None:
+        """Whether a condition that lists the values of an attribute holds, by what others of it say."""
+        own = self._sets[text]
+        for other, holds in self._assumed.items():
+            listed = self._sets[other]
+            if own is None or listed is None or own[0] != listed[0]:
+                continue
+            if holds and listed[1] <= own[1]:
+                return True
+            if (holds and listed[1].isdisjoint(own[1])) or (not holds and own[1] <= listed[1]):
+                return False
+        return None
+
+    def _way(self, who: Json, ends: _Ends) -> Way:
+        hashed: dict[str, None] = {}
+        before, after = (self._assignment(index, end, hashed) for index, end in enumerate(ends))
+        if not hashed.keys().isdisjoint(_listed(who)):
+            # These users are few, and their hashes are not spread evenly.
+            raise NotArithmeticError
+        by = ["user" if name == _KEY else name for name in hashed]
+        return Way(who, " and ".join(by) or "user", moves(before, after))
+
+    def _assignment(self, index: int, end: Json, hashed: dict[str, None]) -> Assignment:
+        side = self._sides[index]
+        flag = side.flag_set.flags.get(self._key)
+        if flag is None:
+            return everybody(_NO_VALUE)
+        given = end.get("fractional") if isinstance(end, dict) and len(end) == 1 else None
+        if not isinstance(given, list) or not given:
+            if not is_static(end):
+                raise NotArithmeticError
+            return everybody(self._answer(side[self._key].targeted_resolution(end, None)))
+        entries = given if isinstance(given[0], list) else given[1:]
+        buckets = read_buckets(entries) if is_static(entries) else None
+        hash_ = hash_input(self._key, given, side.bucketing_of(flag))
+        if buckets is None or hash_ is None:
+            raise NotArithmeticError
+        hashed.update(dict.fromkeys(hash_[1]))
+        answers = [self._answer(side[self._key].targeted_resolution(one, None)) for one in buckets.results]
+        return assigned(hash_[0], buckets, answers)
+
+    def _answer(self, resolution: Resolution) -> str:
+        """The value in a form that is the same for the same value."""
+        if resolution.variant is None or resolution.value is ABSENT:
+            return _NO_VALUE
+        known = self._values.get(id(resolution))
+        if known is None:
+            text = json.dumps(normal(resolution.value), sort_keys=True)
+            # The resolution is kept with it, or another one could get its id.
+            known = self._values[id(resolution)] = resolution, text
+            self._names.setdefault(text, resolution.variant)
+        return known[1]
+
+
+class _Asked(NamedTuple):
+    """A condition of which nothing is known."""
+
+    condition: Json
+    text: str
+
+
+class _End(NamedTuple):
+    """The part of a rule that gives the result."""
+
+    value: Json
+
+
+def _rule(side: CompiledFlagSet, key: str) -> Json:
+    """The rule that decides, its references expanded; null where every user gets the default."""
+    flag = side.flag_set.flags.get(key)
+    if flag is None or side[key].run is None:
+        return None
+    try:
+        return side.expand(flag.targeting)
+    except RuleTooLarge:
+        return {"too large": flag.targeting}
+
+
+def _either(asked: Json, one: tuple[Json, _Ends] | None, other: tuple[Json, _Ends] | None) -> Json:
+    """The condition of users for whom `asked` holds and that of `one`, or neither `asked` and that of
+    `other`.
+    """
+    if one is not None and other is not None:
+        if one[0] is True:
+            return True if other[0] is True else _joined("or", asked, other[0])
+        if other[0] is True:
+            return _joined("or", {"!": [asked]}, one[0])
+        return {"or": [_joined("and", asked, one[0]), _joined("and", {"!": [asked]}, other[0])]}
+    if one is not None:
+        return asked if one[0] is True else _joined("and", asked, one[0])
+    rest = True if other is None else other[0]
+    return {"!": [asked]} if rest is True else _joined("and", {"!": [asked]}, rest)
+
+
+def _joined(operator: str, first: Json, rest: Json) -> Json:
+    return {operator: [first, *(rest[operator] if rest.keys() == {operator} else [rest])]}
+
+
+def _values_of(operator: str, arguments: list[Json]) -> tuple[str, frozenset[str]] | None:
+    """The attribute and its texts of which a condition asks for one; None for other conditions."""
+    if operator not in {"==", "===", "in"} or len(arguments) != 2:
+        return None
+    subject, listed = arguments
+    if operator != "in":
+        subject, listed = (listed, [subject]) if isinstance(subject, str) else (subject, [listed])
+    names = [*_name(subject)]
+    if not names or not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+        return None
+    return names[0], frozenset(listed)
+
+
+def _listed(who: Json) -> Iterator[str]:
+    """Yield the attributes of which a condition lists the values that users have."""
+    pending = [who]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            ((operator, given),) = node.items()
+            if operator in {"and", "or"}:
+                pending.extend(given)
+            elif operator in {"==", "===", "in"}:
+                yield from variables(node)
+
+
+def synthetic_contexts(rules: Iterable[Json], count: int = SAMPLES) -> Iterator[dict[str, Json]]:
+    """Yield contexts of users with a targeting key, whose other attributes have values that the rules compare
+    them with, values beside these, or are missing. The same rules give the same contexts.
+    """
+    values: dict[str, dict[str, Json]] = {}
+    for rule in rules:
+        for name in variables(rule):
+            values.setdefault(name, {})
+        for name, constant in _compared(rule):
+            for beside in _beside(constant):
+                values.setdefault(name, {})[json.dumps(beside)] = beside
+    drawn = random.Random(0)  # noqa: S311 - the same contexts each time
+    for number in range(count):
+        context: dict[str, Json] = {}
+        for name, known in values.items():
+            chosen = drawn.choice([*known.values(), "other", None])
+            if name != _KEY and chosen is not None:
+                _put(context, name, chosen)
+        own = [value for value in values.get(_KEY, {}).values() if isinstance(value, str) and value]
+        context[_KEY] = drawn.choice(own) if own and number % 100 == 0 else f"user-{number}"
+        yield context
+
+
+def _compared(node: Json) -> Iterator[tuple[str, Json]]:
+    """Yield each attribute with a constant that is beside it in an operator."""
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            for operator, given in item.items():
+                arguments = given if isinstance(given, list) else [given]
+                names = [name for argument in arguments for name in _name(argument)]
+                constants = [constant for argument in arguments for constant in _constants(argument)]
+                if operator not in {"if", "?:", "var", "fractional", "cat"}:
+                    yield from ((name, constant) for name in names for constant in constants)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+
+
+def _name(node: Json) -> Iterator[str]:
+    given = node.get("var") if isinstance(node, dict) and len(node) == 1 else None
+    name = given[0] if isinstance(given, list) and given else given
+    if isinstance(name, str) and name and not name.startswith("$flagd"):
+        yield name
+
+
+def _constants(node: Json) -> Iterator[Json]:
+    if isinstance(node, list):
+        yield from (item for item in node[:_MOST_MOVES] if not isinstance(item, list | dict))
+    elif not isinstance(node, dict):
+        yield node
+
+
+def _beside(constant: Json) -> Iterator[Json]:
+    """Yield a constant and values on both sides of it."""
+    yield constant
+    if isinstance(constant, bool):
+        yield not constant
+    elif isinstance(constant, int | float):
+        yield from (constant - 1, constant + 1)
+    elif isinstance(constant, str):
+        yield from (f"{constant}x", f"x{constant}")
+        numbers = constant.split(".")
+        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+            yield from (
+                f"{int(numbers[0]) + 1}.0.0",
+                "0.0.1",
+                f"{numbers[0]}.{numbers[1]}.{int(numbers[2]) + 1}",
+            )
+
+
+def _put(context: dict[str, Json], name: str, value: Json) -> None:
+    """Set an attribute; `address.city` is in the object `address`."""
+    *outer, last = name.split(".")
+    for part in outer:
+        inner = context.setdefault(part, {})
+        if not isinstance(inner, dict):
+            return
+        context = inner
+    context[last] = value

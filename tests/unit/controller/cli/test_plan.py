@@ -1,0 +1,254 @@
+"""`flagstaff plan`: what a change does to users, in each form, and comments within limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema_rs
+import pytest
+
+from controller.authoring.plans import FlagPlan
+from controller.cli import main
+from controller.cli.change_plan import FORGES, ChangePlan, as_markdown, as_text, marker
+from controller.cli.diff import DeliveredSide
+from tests.repositories import Repository
+from tests.worlds.objects import thing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evaluator.flags.model import FlagSet
+
+GOLD: Final = {"==": [{"var": "tier"}, "gold"]}
+
+
+def flags(**rules: Any) -> str:
+    variants = {"on": True, "off": False}
+    return json.dumps(
+        {
+            "flags": {
+                key: {
+                    "state": "ENABLED",
+                    "variants": variants,
+                    "defaultVariant": "off",
+                    "targeting": rule or {},
+                }
+                for key, rule in rules.items()
+            }
+        }
+    )
+
+
+def split(on: int) -> dict[str, Any]:
+    return {"fractional": [["on", on], ["off", 100 - on]]}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "flags")
+    made.commit("first", flags__json=flags(cart={"if": [GOLD, "on", split(10)]}, gone=split(50), same=None))
+    made.commit("second", flags__json=flags(cart={"if": [GOLD, "off", split(25)]}, same=None, new=None))
+    return made
+
+
+def plan(repository: Repository, *words: str) -> int:
+    return main(["plan", "--source", str(repository.path), "HEAD~1..HEAD", *words])
+
+
+def test_change_is_told_flag_by_flag_with_who_and_how_many(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(repository) == 1
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.endswith(": 3 flags differ; 2 of them give up to 100 % of users another value")
+    cart = lines[lines.index("    15 % to 100 % of users get another value (exact, by arithmetic)") :]
+    assert cart[1:3] == [
+        "    100 % of users where tier is gold: on → off",
+        "    15 % of users where tier is not gold: off → on",
+    ]
+    gone = lines[lines.index("- gone: removed") :]
+    assert gone[1:3] == [
+        "    100 % of users get another value (exact, by arithmetic)",
+        "    off → the default of the code 50 %, on → the default of the code 50 %",
+    ]
+    assert "+ new: added, default off (false)" in lines
+
+
+def test_json_has_the_same_and_the_schema_that_is_published(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(repository, "-o", "json") == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert [flag["key"] for flag in printed["flags"]] == ["cart", "gone", "new"]
+    assert [branch["who"] for branch in printed["flags"][0]["branches"]] == [
+        "tier is gold",
+        "tier is not gold",
+    ]
+    assert main(["schema", "output-plan"]) == 0
+    validator = jsonschema_rs.validator_for(json.loads(capsys.readouterr().out))
+    assert validator.is_valid(printed)
+
+
+def test_findings_are_at_the_definitions(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(repository, "-o", "sarif") == 1
+    found = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    assert [result["level"] for result in found] == ["note"] * 3
+    place = found[0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "flags.json"
+    assert "100 % of users where tier is gold" in found[0]["message"]["text"]
+
+
+def test_markdown_is_empty_where_nothing_changes(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--source", str(repository.path), "HEAD..HEAD", "-o", "markdown"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ([], "flags"),
+        (["--path", "flags.json"], "flags.json"),
+        (["--name", "shop/production"], "shop/production"),
+        (["--name", "a) <b>\n"], "ab"),
+    ],
+)
+def test_comment_begins_with_the_line_that_finds_it_again(
+    words: list[str], name: str, repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(repository, "-o", "markdown", *words) == 1
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"[//]: # (flagstaff plan {name})"
+
+
+def many(count: int) -> ChangePlan:
+    planned = tuple(
+        FlagPlan(f"f{number:05}", "Changed", "x" * 100, "Arithmetic", 0.0, float(number % 100))
+        for number in range(count)
+    )
+    return ChangePlan("a", "b", 10_000, planned)
+
+
+@pytest.mark.parametrize("limit", [1_000, *FORGES.values()])
+def test_comment_keeps_within_its_limit_and_says_how_many_flags_are_left_out(limit: int) -> None:
+    text = as_markdown(many(9_000), "flags", limit)
+    assert limit * 0.7 < len(text.encode()) <= limit
+    shown = text.count("\n! f")
+    assert text.endswith(f"… and {9_000 - shown} more flags; `flagstaff plan` prints all\n")
+    assert "! f00099: " in text
+
+
+def test_comment_with_too_many_problems_says_so() -> None:
+    text = as_markdown(replace(many(1), problems=("bad " * 1_000,)), "flags", 1_000)
+    assert text.startswith(marker("flags"))
+    assert text.endswith("It is too long for a comment; `flagstaff plan` prints it.\n")
+
+
+def test_no_text_of_a_definition_is_taken_for_markup() -> None:
+    flag = FlagPlan("f", "Changed", "```\n<img> @all", "Arithmetic", 0.0, 1.0)
+    text = as_markdown(ChangePlan("a", "b", 1, (flag,)), "flags", 1_000)
+    assert text.count("```") == 2
+
+
+def test_needless_moves_rollouts_overrides_and_code_have_a_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Repository(tmp_path / "flags")
+    made.commit("first", flags__json=flags(cart={"fractional": [["on", 10], ["off", 90]]}))
+    made.write("flags.json", flags(cart={"fractional": [["off", 80], ["on", 20]]}))
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "shop.py").write_text('client.get_boolean_value("cart", False)\n')
+    assert main(["plan", "--source", str(made.path), "--code", str(code)]) == 1
+    text = capsys.readouterr().out
+    assert "    30 % of users get another value (exact, by arithmetic)\n" in text
+    assert "    20 % move needlessly, as the shares need only 10 % to: keep variants in their order" in text
+    assert "    the code refers to it 1 time\n" in text
+    flag = FlagPlan("f", "Changed", "x", rollout="slow", override="incident", references=0)
+    lines = [*as_text(ChangePlan("a", "b", 1, (flag,)))]
+    assert lines[2:] == [
+        "    FlagRollout slow serves this in steps",
+        "    FlagOverride incident decides now what users get, until it ends",
+        "    no code refers to it",
+    ]
+
+
+def test_given_contexts_are_said_to_be_counted(
+    repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "contexts.jsonl"
+    tiers = ["gold", "basic", "basic", "basic"]
+    file.write_text(
+        "".join(f'{{"targetingKey": "u{n}", "tier": "{tier}"}}\n' for n, tier in enumerate(tiers))
+    )
+    assert plan(repository, "--contexts", str(file)) == 1
+    assert "of the 4 given contexts get another value" in capsys.readouterr().out
+
+
+def test_steps_of_a_rollout_are_planned_as_rollout_plan_does(
+    repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rollout.yaml"
+    spec = {"flagSetRef": {"name": "production"}, "flags": ["*"], "steps": [{"share": 10}]}
+    kind = {"apiVersion": "flagstaff.dev/v1alpha1", "kind": "FlagRollout", "metadata": {"name": "slow"}}
+    file.write_text(json.dumps({**kind, "spec": spec}))
+    assert plan(repository, "--rollout", str(file)) == 1
+    text = capsys.readouterr().out
+    assert "FlagRollout slow: " in text
+    assert "promotion" in text
+
+
+@pytest.mark.parametrize(("range_", "code"), [("HEAD..HEAD", 0), ("HEAD~1..HEAD", 2), ("nowhere..HEAD", 1)])
+def test_detailed_exit_codes_are_those_of_diff(repository: Repository, range_: str, code: int) -> None:
+    assert main(["plan", "--source", str(repository.path), "--detailed-exitcode", range_]) == code
+
+
+def test_limit_is_a_number_or_a_code_host(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        plan(repository, "--limit", "9")
+    assert "'9' is no limit; write at least 1000 bytes, or github, gitlab" in capsys.readouterr().err
+
+
+def test_bad_definition_stays_as_it_was_and_is_reported(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("flags.json", flags(cart={"if": [GOLD, "maybe", "on"]}, same=None, new=None))
+    assert main(["plan", "--source", str(repository.path)]) == 1
+    printed = capsys.readouterr()
+    assert "no flag differs" in printed.out
+    assert "maybe" in printed.err
+
+
+def test_change_is_compared_with_a_cluster_with_its_rollout_and_override(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from controller.cli import diff
+    from controller.cli import plan as verb
+
+    about = {"flagSetRef": {"name": "production"}}
+    override = thing(
+        "FlagOverride",
+        "incident",
+        {**about, "flag": "cart", "variant": "off", "reason": "down", "expiresAt": "2999-01-01T00:00:00Z"},
+    )
+    rollout = thing("FlagRollout", "slow", {**about, "flags": ["*"], "steps": [{"share": 10}]})
+    flag_set = thing("FlagSet", "production", {"sourceRef": {"kind": "FlagSource", "name": "x"}})
+    side = DeliveredSide(flag_set, compose_first(repository), [rollout], [override])
+    monkeypatch.setattr(diff, "run_on_cluster", lambda *_, **__: side)
+    monkeypatch.setattr(verb, "run_on_cluster", lambda *_, **__: {"slow": side})
+    command = ["plan", "--source", str(repository.path), "--against-cluster", "production"]
+    assert main(command) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("FlagSet/production → working tree: ")
+    assert "    FlagRollout slow serves this in steps\n" in text
+    assert "    FlagOverride incident decides now what users get, until it ends\n" in text
+    assert "\nFlagRollout slow: " in text
+
+
+def compose_first(repository: Repository) -> FlagSet:
+    from evaluator.flags.merge import parse
+
+    return parse(repository.git("show", "HEAD~1:flags.json").encode(), file="flags.json").flag_set
