@@ -222,7 +222,7 @@ class _Tunnel(BaseHTTPRequestHandler):
             with socket.create_connection((host, int(port))) as there:
                 self.send_response(200)
                 self.end_headers()
-                _splice(self.connection, there)
+                splice(self.connection, there)
             self.close_connection = True
 
     def do_GET(self) -> None:
@@ -262,7 +262,8 @@ class _Tunnel(BaseHTTPRequestHandler):
         return False
 
 
-def _splice(one: socket.socket, other: socket.socket) -> None:
+def splice(one: socket.socket, other: socket.socket) -> None:
+    """Pass on what either says, until one of them ends."""
     with selectors.DefaultSelector() as selector:
         selector.register(one, selectors.EVENT_READ, other)
         selector.register(other, selectors.EVENT_READ, one)

@@ -13,10 +13,11 @@ def served_value(port: int, key: str = "banner") -> Any:
     return ask_flag(port, key)["value"]
 
 
-def ask_flag(port: int, key: str = "banner") -> dict[str, Any]:
+def ask_flag(port: int, key: str = "banner", **context: str) -> dict[str, Any]:
     """The whole answer. Raises OSError where nobody answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
-        connection.request("POST", f"/ofrep/v1/evaluate/flags/{key}", body="{}")
+        body = json.dumps({"context": context})
+        connection.request("POST", f"/ofrep/v1/evaluate/flags/{key}", body=body)
         answer: dict[str, Any] = json.load(connection.getresponse())
         return answer

@@ -12,15 +12,17 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 from evaluator.host.durable import write_file
 from tests.cluster.api import Api
-from tests.cluster.controllers import FLAGSTAFF, SYSTEM
+from tests.cluster.controllers import FLAGSTAFF, SYSTEM, ControllerProcess, controller
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
+from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import Replica, run_replica
 from tests.worlds.objects import configuration
 
@@ -109,6 +111,34 @@ def admission(plane: Plane, folder: Path, *arguments: str) -> Iterator[Admission
     with run_replica(AdmissionProcess(plane, folder, *arguments)) as process:
         install_webhooks(plane, process.admission)
         yield process
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What runs."""
+
+    controller: ControllerProcess
+    proxy: ProxyProcess
+    admission: AdmissionProcess
+
+
+@contextlib.contextmanager
+def run_installation(plane: Plane, folder: Path, *words: str) -> Iterator[Installation]:
+    """Proxy, controller and admission, the controller leading, for as long as the block lasts; `words` are of
+    the controller and of admission.
+    """
+    if "--direct-sets" in words:
+        plane.kubectl(
+            "apply", "--server-side", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml")
+        )
+    with proxy(plane, folder / "proxy") as delivering:
+        words = (*words, "--proxy-address", delivering.target)
+        with (
+            controller(plane, folder / "controller", *words) as leader,
+            admission(plane, folder / "admission", *words) as answering,
+        ):
+            leader.wait_leads()
+            yield Installation(leader, delivering, answering)
 
 
 def bad_object() -> dict[str, Any]:

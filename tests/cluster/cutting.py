@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import selectors
 import socket
 import threading
 from typing import TYPE_CHECKING
+
+from tests.git_http import splice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,20 +65,7 @@ class Cutter:
             with socket.create_connection(("127.0.0.1", self._port)) as there:
                 with self._lock:
                     self._open |= {accepted, there}
-                _splice(accepted, there)
-
-
-def _splice(one: socket.socket, other: socket.socket) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(one, selectors.EVENT_READ, other)
-        selector.register(other, selectors.EVENT_READ, one)
-        while True:
-            for ready, _ in selector.select():
-                source: socket.socket = ready.fileobj  # type: ignore[assignment]  # sockets were registered
-                piece = source.recv(65536)
-                if not piece:
-                    return
-                ready.data.sendall(piece)
+                splice(accepted, there)
 
 
 @contextlib.contextmanager

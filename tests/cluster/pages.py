@@ -8,13 +8,14 @@ import re
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import Replica, run_replica
+from tests.worlds.objects import reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,26 +77,9 @@ def page(plane: Plane, folder: Path, *arguments: str) -> Iterator[PageProcess]:
         yield process
 
 
-def viewer(account: str, *verbs: str) -> Iterator[dict[str, Any]]:
-    """A service account that may get the flag sets of its namespace, or may do more with them and with what
-    they write.
-    """
-    group = "rbac.authorization.k8s.io"
-    named = {"metadata": {"name": account}}
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", **named}
-    kinds = {"flagstaff.dev": "flagsets", "core.openfeature.dev": "featureflagconfigurations"}
-    rules = [
-        {"apiGroups": [name], "resources": [kind], "verbs": verbs or ["get"]} for name, kind in kinds.items()
-    ]
-    yield {"apiVersion": f"{group}/v1", "kind": "Role", **named, "rules": rules}
-    role = {"apiGroup": group, "kind": "Role", "name": account}
-    subjects = [{"kind": "ServiceAccount", "name": account}]
-    yield {"apiVersion": f"{group}/v1", "kind": "RoleBinding", **named, "roleRef": role, "subjects": subjects}
-
-
 def token_of(space: Namespace, account: str = "viewer") -> str:
     """The token of a viewer of a namespace, who is made for it."""
-    space.apply(*viewer(account))
+    space.apply(*reader(account, flag_sets=True))
     return Api(space.plane).token(space.name, account)
 
 

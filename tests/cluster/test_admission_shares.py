@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.admission import AdmissionProcess, admission, bad_object, dry_runs
-from tests.cluster.controllers import controller
+from tests.cluster.admission import AdmissionProcess, bad_object, dry_runs, run_installation
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
-from tests.cluster.plugin import ROOT, namespace_on
+from tests.cluster.plugin import namespace_on
 from tests.cluster.test_direct_sets import DIRECT_SET, FLAGS, apply
 from tests.worlds.objects import flags, workload
 
@@ -29,15 +28,9 @@ DEPLOYMENT = workload(annotations={FLAGS: flags(banner="on")})
 
 @pytest.fixture(scope="module")
 def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdmissionProcess]:
-    folder = tmp_path_factory.mktemp("shares")
-    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
-    words = ("--evaluator-image", "example/evaluator:0.4.0", "--direct-sets")
-    with (
-        controller(spare, folder / "controller", *words) as leader,
-        admission(spare, folder / "admission", *words) as answering,
-    ):
-        leader.wait_leads()
-        yield answering
+    folder, words = tmp_path_factory.mktemp("shares"), ("--evaluator-image", "example/evaluator:0.4.0")
+    with run_installation(spare, folder, *words, "--direct-sets") as found:
+        yield found.admission
 
 
 @pytest.fixture

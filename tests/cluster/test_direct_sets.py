@@ -10,12 +10,9 @@ import pytest
 
 from tests.clients.evaluator import evaluator
 from tests.cluster import golden
-from tests.cluster.admission import AdmissionProcess, admission
-from tests.cluster.controllers import controller
+from tests.cluster.admission import AdmissionProcess, run_installation
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
-from tests.cluster.plugin import ROOT
-from tests.cluster.proxies import proxy
 from tests.cluster.test_injection import sidecar_of, started_as_a_kubelet_would
 from tests.worlds.objects import configuration, flag_set, flags, reader, workload
 
@@ -32,18 +29,10 @@ DIRECT_SET = "flagstaff.dev/direct-set"
 
 @pytest.fixture(scope="module")
 def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdmissionProcess]:
-    folder = tmp_path_factory.mktemp("direct")
-    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
-    with proxy(spare, folder / "proxy") as delivering:
-        image = "--evaluator-image", "example/evaluator:0.4.0"
-        words = (*image, "--proxy-address", delivering.target, "--direct-sets")
-        with (
-            controller(spare, folder / "controller", *words) as leader,
-            admission(spare, folder / "admission", *words) as answering,
-        ):
-            leader.wait_leads()
-            within(lambda: reaches_admission(spare))
-            yield answering
+    folder, words = tmp_path_factory.mktemp("direct"), ("--evaluator-image", "example/evaluator:0.4.0")
+    with run_installation(spare, folder, *words, "--direct-sets") as found:
+        within(lambda: reaches_admission(spare))
+        yield found.admission
 
 
 def reaches_admission(plane: Plane) -> bool:

@@ -6,10 +6,7 @@ import json
 import re
 import signal
 import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +16,13 @@ import yaml
 
 from controller.runtime.clock import now
 from evaluator.host.times import timestamp
+from tests.clients.asking import ask_flag
 from tests.cluster import golden
-from tests.cluster.admission import admission
-from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.admission import Installation, run_installation
 from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
-from tests.cluster.proxies import ProxyProcess, proxy
 from tests.worlds.objects import configuration, flags, manifest
 
 if TYPE_CHECKING:
@@ -40,28 +36,14 @@ ON_CALL = ("--as=ada", "--as-group=system:masters")
 pytestmark = [pytest.mark.timeout(300)]
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """What runs."""
-
-    controller: ControllerProcess
-    proxy: ProxyProcess
-
-
 @pytest.fixture(scope="module")
-def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    folder = tmp_path_factory.mktemp("overrides")
-    with (
-        proxy(spare, folder / "proxy") as delivering,
-        controller(spare, folder / "controller") as leader,
-        admission(spare, folder / "admission"),
-    ):
-        leader.wait_leads()
-        yield Installed(leader, delivering)
+def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with run_installation(spare, tmp_path_factory.mktemp("overrides")) as found:
+        yield found
 
 
 @pytest.fixture
-def shop(installed: Installed, spare: Plane, spare_namespace: str) -> Namespace:
+def shop(installed: Installation, spare: Plane, spare_namespace: str) -> Namespace:
     """A namespace with a flag set."""
     assert installed.proxy.target
     space = Namespace(spare, spare_namespace)
@@ -71,7 +53,7 @@ def shop(installed: Installed, spare: Plane, spare_namespace: str) -> Namespace:
 
 
 @pytest.fixture
-def pod(installed: Installed, shop: Namespace, tmp_path: Path) -> Iterator[PodProcess]:
+def pod(installed: Installation, shop: Namespace, tmp_path: Path) -> Iterator[PodProcess]:
     """An evaluator that serves the set."""
     source = followed_source(installed.proxy.target, shop.name)
     with pods(shop.plane, shop.name, source, tmp_path / "pods", "web-1") as [found]:
@@ -102,12 +84,10 @@ DISABLED = flag_with({"on": True}, state="DISABLED")
 
 def answer(pod: PodProcess, **context: str) -> tuple[object, dict[str, Any]]:
     """The value of `pay` and the metadata of the answer; None where it has no value."""
-    url = f"http://127.0.0.1:{pod.port('ofrep')}/ofrep/v1/evaluate/flags/pay"
-    body = json.dumps({"context": context}).encode()
-    asked = urllib.request.Request(url, body, {"content-type": "application/json"})
-    with suppress(OSError, urllib.error.HTTPError), urllib.request.urlopen(asked) as reply:
-        given = json.load(reply)
-        return given.get("value"), given.get("metadata", {})
+    with suppress(OSError):
+        given = ask_flag(pod.port("ofrep"), "pay", **context)
+        if "errorCode" not in given:
+            return given.get("value"), given.get("metadata", {})
     return None, {}
 
 
@@ -135,7 +115,7 @@ def test_an_override_is_served_shown_and_ended(shop: Namespace, pod: PodProcess)
 
 
 def test_an_override_works_and_ends_while_the_controller_is_stopped(
-    installed: Installed, shop: Namespace, pod: PodProcess
+    installed: Installation, shop: Namespace, pod: PodProcess
 ) -> None:
     installed.controller.send(signal.SIGSTOP)
     try:
@@ -149,7 +129,7 @@ def test_an_override_works_and_ends_while_the_controller_is_stopped(
 
 @pytest.mark.long
 def test_a_disabled_flag_is_enabled_again_while_proxy_and_controller_are_stopped(
-    installed: Installed, shop: Namespace, pod: PodProcess
+    installed: Installation, shop: Namespace, pod: PodProcess
 ) -> None:
     ends = time.monotonic() + 8
     shop.kubectl("apply", "-f", "-", given=override(seconds=8, variant=None, disabled=True))
@@ -235,7 +215,7 @@ def test_a_verb_refuses_a_set_a_flag_or_a_variant_that_is_not_there(
 
 @pytest.mark.long
 def test_without_a_controller_a_verb_claims_no_more_than_the_write(
-    installed: Installed, shop: Namespace, pod: PodProcess
+    installed: Installation, shop: Namespace, pod: PodProcess
 ) -> None:
     words = ("override", "set", "flags/pay=off", "-n", shop.name, "--reason", "INC-1", "--for", "1h")
     installed.controller.send(signal.SIGSTOP)

@@ -10,11 +10,11 @@ import pytest
 
 from tests.cluster.api import Api
 from tests.cluster.fleets import wait_served
-from tests.cluster.pages import OwnPage, page, token_of, viewer
+from tests.cluster.pages import OwnPage, page, token_of
 from tests.cluster.patience import within
 from tests.cluster.replica import run_replica
 from tests.cluster.tokens import sign_token
-from tests.worlds.objects import configuration, flags
+from tests.worlds.objects import configuration, flags, reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def test_the_page_of_ones_own_machine_shows_what_the_kubeconfig_may_see(
 ) -> None:
     for one in (space, neighbour):
         one.apply(configuration(flagSpec={"flags": {}}))
-    space.apply(*viewer("viewer", "get", "list", "watch"))
+    space.apply(*reader("viewer", "get", "list", "watch", flag_sets=True))
     config = cluster.config_for(Api(cluster).token(space.name, "viewer"), "own-page")
     with run_replica(OwnPage(config, tmp_path, "--namespaces", space.name)) as own:
         name, port, mode = own.opened_file()

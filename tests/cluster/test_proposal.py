@@ -7,19 +7,17 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
+from tests.clients.asking import ask_flag
 from tests.clients.evaluator import evaluator
-from tests.cluster.admission import admission
-from tests.cluster.controllers import controller
+from tests.cluster.admission import run_installation
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.proxies import proxy
 from tests.cluster.test_injection import started_as_a_kubelet_would
 from tests.proposal import manifest
 from tests.worlds.objects import configuration, flags, reader, workload
@@ -39,17 +37,9 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(scope="module")
 def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """A cluster with the usual installation."""
-    folder = tmp_path_factory.mktemp("proposal")
-    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
-    with proxy(spare, folder / "proxy") as delivering:
-        image = ("--evaluator-image", "example/evaluator:0.4.0")
-        words = (*image, "--proxy-address", delivering.target, "--direct-sets")
-        with (
-            controller(spare, folder / "controller", *words) as leader,
-            admission(spare, folder / "admission", *words),
-        ):
-            leader.wait_leads()
-            yield spare
+    folder, words = tmp_path_factory.mktemp("proposal"), ("--evaluator-image", "example/evaluator:0.4.0")
+    with run_installation(spare, folder, *words, "--direct-sets"):
+        yield spare
 
 
 @pytest.fixture
@@ -83,11 +73,7 @@ def run_evaluator(
         process.next_event("flags served")
 
         def ask(flag: str, **context: str) -> Any:
-            url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/{flag}"
-            body = json.dumps({"context": context}).encode()
-            request = urllib.request.Request(url, body, {"content-type": "application/json"})
-            with urllib.request.urlopen(request, timeout=10) as response:
-                return json.load(response).get("value")
+            return ask_flag(ports["ofrep"], flag, **context).get("value")
 
         yield pod, ask
 

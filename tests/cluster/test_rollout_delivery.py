@@ -5,7 +5,6 @@ FlagRollout is written by the test: the controller is not there, or the FlagRoll
 from __future__ import annotations
 
 import json
-import urllib.request
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from controller.api.flagrollout import PROMOTE
 from controller.runtime.clock import now
 from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.host.times import timestamp
+from tests.clients.asking import ask_flag
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import followed_source
 from tests.cluster.objects import Namespace
@@ -84,11 +84,8 @@ class Shop:
         return set(self.by_user())
 
     def ask(self, key: str, user: str) -> tuple[object, object]:
-        url = f"http://127.0.0.1:{self.pod.port('ofrep')}/ofrep/v1/evaluate/flags/{key}"
-        body = json.dumps({"context": {"targetingKey": user}}).encode()
-        asked = urllib.request.Request(url, body, {"content-type": "application/json"})
-        with suppress(OSError), urllib.request.urlopen(asked) as reply:
-            answer = json.load(reply)
+        with suppress(OSError):
+            answer = ask_flag(self.pod.port("ofrep"), key, targetingKey=user)
             return answer.get("value"), answer.get("metadata", {}).get("flagstaff.dev/rollout-arm")
         return None, None
 

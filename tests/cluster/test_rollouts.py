@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import sys
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.clients.asking import ask_flag
 from tests.cluster import golden
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.fleets import followed_source
@@ -103,17 +103,11 @@ def request(shop: Namespace, **annotations: str | None) -> None:
 
 def users(pod: PodProcess) -> int:
     """How many of a hundred users have `pay` on; -1 while nothing is served."""
-    on = 0
-    for number in range(USERS):
-        url = f"http://127.0.0.1:{pod.port('ofrep')}/ofrep/v1/evaluate/flags/pay"
-        body = json.dumps({"context": {"targetingKey": f"user-{number}"}}).encode()
-        asked = urllib.request.Request(url, body, {"content-type": "application/json"})
-        try:
-            with urllib.request.urlopen(asked) as reply:
-                on += json.load(reply)["value"] is True
-        except OSError:
-            return -1
-    return on
+    try:
+        answers = [ask_flag(pod.port("ofrep"), "pay", targetingKey=f"user-{at}") for at in range(USERS)]
+    except OSError:
+        return -1
+    return -1 if any("value" not in each for each in answers) else sum(each["value"] for each in answers)
 
 
 def test_a_change_is_served_step_by_step_as_people_approve_it(shop: Namespace, pod: PodProcess) -> None:

@@ -77,16 +77,19 @@ def secret(name: str, **content: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
 
 
-def reader(account: str) -> Iterator[dict[str, Any]]:
-    """A service account that may read the flags of its namespace."""
+def reader(account: str, *verbs: str, flag_sets: bool = False) -> Iterator[dict[str, Any]]:
+    """A service account that may get the flags of its namespace, and the flag sets that write them; or may do
+    more with them.
+    """
     rbac, named = "rbac.authorization.k8s.io", {"metadata": {"name": account}}
     yield {"apiVersion": "v1", "kind": "ServiceAccount", **named}
-    rule = {
-        "apiGroups": ["core.openfeature.dev"],
-        "resources": ["featureflagconfigurations"],
-        "verbs": ["get"],
-    }
-    yield {"apiVersion": f"{rbac}/v1", "kind": "Role", **named, "rules": [rule]}
+    kinds = {"core.openfeature.dev": "featureflagconfigurations"}
+    kinds |= {"flagstaff.dev": "flagsets"} if flag_sets else {}
+    rules = [
+        {"apiGroups": [group], "resources": [kind], "verbs": verbs or ["get"]}
+        for group, kind in kinds.items()
+    ]
+    yield {"apiVersion": f"{rbac}/v1", "kind": "Role", **named, "rules": rules}
     role = {"apiGroup": rbac, "kind": "Role", "name": account}
     subjects = [{"kind": "ServiceAccount", "name": account}]
     yield {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", **named, "roleRef": role, "subjects": subjects}

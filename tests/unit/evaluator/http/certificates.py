@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import ssl
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 import trustme
 
-from evaluator.http.limits import Limits
-from evaluator.http.listener import Listener
 from evaluator.http.sockets import TlsFiles
-from tests.unit.evaluator.http.serving import ROUTES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from evaluator.http.routes import Routes
 
 
 @cache
@@ -97,18 +90,6 @@ class Files:
             if not (self.folder / path.name).is_symlink():
                 (self.folder / path.name).symlink_to(f"..data/{path.name}")
         return self
-
-
-@asynccontextmanager
-async def run_secure_server(
-    tls: TlsFiles, limits: Limits | None = None, routes: Routes = ROUTES
-) -> AsyncIterator[tuple[Listener, int]]:
-    listener = Listener(routes, limits or Limits(), name="test")
-    port = await listener.start("127.0.0.1", 0, tls=tls)
-    try:
-        yield listener, port
-    finally:
-        await listener.drain(0)
 
 
 def client(*alpn: str, shows: trustme.LeafCert | None = None, trusts: str = "ours") -> ssl.SSLContext:

@@ -19,6 +19,8 @@ from evaluator.http.scheduler import FairQueue
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from evaluator.http.sockets import TlsFiles
+
 DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 PeerT = TypeVar("PeerT", bound=Peer)
 
@@ -157,10 +159,10 @@ class Line(Generic[PeerT]):
 
 @asynccontextmanager
 async def run_listener(
-    routes: Routes = ROUTES, limits: Limits | None = None, port: int = 0
+    routes: Routes = ROUTES, limits: Limits | None = None, port: int = 0, tls: TlsFiles | None = None
 ) -> AsyncIterator[tuple[Listener, int]]:
     listener = Listener(routes, limits or Limits(), name="test")
-    port = await listener.start("127.0.0.1", port)
+    port = await listener.start("127.0.0.1", port, tls=tls)
     try:
         yield listener, port
     finally:

@@ -27,15 +27,8 @@ from evaluator.http.peer import LINGER_SECONDS
 from evaluator.http.routes import Routes
 from evaluator.http.sockets import TlsError
 from tests.unit.evaluator.http import wire
-from tests.unit.evaluator.http.certificates import (
-    Files,
-    ca_of,
-    certificate_of,
-    client,
-    issue,
-    key_of,
-    run_secure_server,
-)
+from tests.unit.evaluator.http.certificates import Files, ca_of, certificate_of, client, issue, key_of
+from tests.unit.evaluator.http.serving import run_listener
 from tests.unit.evaluator.http.test_http2 import call
 from tests.waiting import until
 
@@ -230,7 +223,7 @@ def der(leaf: trustme.LeafCert) -> bytes:
 
 
 async def test_a_grpc_client_is_served(files: Files) -> None:
-    async with run_secure_server(files.open()) as (_, port), channel(port) as opened:
+    async with run_listener(tls=files.open()) as (_, port), channel(port) as opened:
         assert await echo(opened) == b"hello"
 
 
@@ -241,7 +234,7 @@ async def test_a_grpc_client_is_served(files: Files) -> None:
 async def test_http_2_is_preferred_where_it_is_offered(
     files: Files, offered: tuple[str, ...], chosen: str | None
 ) -> None:
-    async with run_secure_server(files.open()) as (_, port):
+    async with run_listener(tls=files.open()) as (_, port):
         _, writer = await connect(port, client(*offered))
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
         writer.close()
@@ -251,7 +244,7 @@ async def test_http_2_is_preferred_where_it_is_offered(
 async def test_the_first_bytes_decide_which_protocol_is_spoken(
     files: Files, offered: tuple[str, ...]
 ) -> None:
-    async with run_secure_server(files.open()) as (_, port):
+    async with run_listener(tls=files.open()) as (_, port):
         reader, writer = await connect(port, client(*offered))
         writer.write(PREFACE[:5])
         await asyncio.sleep(0)
@@ -263,7 +256,7 @@ async def test_the_first_bytes_decide_which_protocol_is_spoken(
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("version", ["--http1.1", "--http2"])
 async def test_curl_is_served(files: Files, version: str) -> None:
-    async with run_secure_server(files.open()) as (_, port):
+    async with run_listener(tls=files.open()) as (_, port):
         command = ["curl", "-sS", version, "--cacert", str(files.ca), "--data-binary", "x" * 5000]
         command += [f"https://localhost:{port}/", "-w", "%{http_version}"]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
@@ -272,7 +265,7 @@ async def test_curl_is_served(files: Files, version: str) -> None:
 
 async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> None:
     async with (
-        run_secure_server(files.open(asks_clients=True)) as (_, port),
+        run_listener(tls=files.open(asks_clients=True)) as (_, port),
         channel(port, issue("somebody")) as opened,
     ):
         assert await echo(opened) == b"hello"
@@ -281,7 +274,7 @@ async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> 
 @pytest.mark.parametrize("shows", [None, issue("stranger", "theirs")], ids=["none", "stranger"])
 async def test_a_client_without_one_is_refused(files: Files, shows: trustme.LeafCert | None) -> None:
     async with (
-        run_secure_server(files.open(asks_clients=True)) as (listener, port),
+        run_listener(tls=files.open(asks_clients=True)) as (listener, port),
         channel(port, shows) as opened,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -308,7 +301,7 @@ def read_slowly(port: int, request: bytes) -> bytes:
 
 @pytest.mark.parametrize("path", [b"/", b"/large"])
 async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: bytes) -> None:
-    async with run_secure_server(files.open()) as (listener, port):
+    async with run_listener(tls=files.open()) as (listener, port):
         answer = await asyncio.to_thread(read_slowly, port, LAST.replace(b" / ", b" %s " % path))
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert len(answer.partition(b"\r\n\r\n")[2]) == (100_000 if path == b"/large" else 2)
@@ -318,7 +311,7 @@ async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: byte
 async def test_a_reader_that_takes_its_time_gets_all_of_a_last_response(files: Files) -> None:
     whole = bytes(10_000_000)
     routes = Routes(http={("GET", "/"): lambda _: Response(200, whole)})
-    async with run_secure_server(files.open(), routes=routes) as (listener, port):
+    async with run_listener(tls=files.open(), routes=routes) as (listener, port):
         reader, writer = await connect(port)
         # One goes to the socket's transport whatever its size; with a second, what waits is seen.
         writer.write(LAST.replace(b"connection: close\r\n", b"") + LAST)
@@ -336,7 +329,7 @@ async def test_a_connection_without_a_descriptor_for_it_takes_no_place(
     def fail_exhausted(_: int) -> int:
         raise OSError(errno.EMFILE, "too many open files")
 
-    async with run_secure_server(files.open()) as (listener, port):
+    async with run_listener(tls=files.open()) as (listener, port):
         with monkeypatch.context() as patched:
             patched.setattr(os, "dup", fail_exhausted)
             with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
@@ -346,7 +339,7 @@ async def test_a_connection_without_a_descriptor_for_it_takes_no_place(
 
 
 async def test_a_refusal_arrives_whole_though_the_client_goes_on_sending(files: Files) -> None:
-    async with run_secure_server(files.open(), Limits(header_bytes=2_000)) as (_, port):
+    async with run_listener(tls=files.open(), limits=Limits(header_bytes=2_000)) as (_, port):
         reader, writer = await connect(port)
         writer.write(b"GET / HTTP/1.1\r\nx: " + bytes(1_000_000).replace(b"\0", b"x"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
@@ -364,7 +357,7 @@ all of the CPU until then.
 
 async def test_certificates_change_under_load_and_no_call_fails(files: Files) -> None:
     tls, answered, done = files.open(), 0, False
-    async with run_secure_server(tls) as (_, port):
+    async with run_listener(tls=tls) as (_, port):
 
         async def client_that_stays() -> None:
             nonlocal answered
@@ -396,7 +389,7 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
 
 async def test_a_changed_client_ca_holds_for_new_connections_only(files: Files) -> None:
     tls = files.open(asks_clients=True)
-    async with run_secure_server(tls) as (_, port), channel(port, issue("somebody")) as opened:
+    async with run_listener(tls=tls) as (_, port), channel(port, issue("somebody")) as opened:
         assert await echo(opened) == b"hello"
         files.ca.write_bytes(ca_of("theirs"))
         assert tls.refresh()
@@ -421,7 +414,7 @@ async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
             assert sock.session_reused is (session is not None)
             return sock.session
 
-    async with run_secure_server(tls) as (_, port):
+    async with run_listener(tls=tls) as (_, port):
         session = await asyncio.to_thread(resume, None)
         assert await asyncio.to_thread(resume, session)
         files.ca.write_bytes(ca_of("theirs"))
@@ -434,7 +427,7 @@ async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
 
 
 async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Files) -> None:
-    async with run_secure_server(files.open(), Limits(header_seconds=0.1)) as (listener, port):
+    async with run_listener(tls=files.open(), limits=Limits(header_seconds=0.1)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01")
         await until(lambda: listener.connections == 1)
@@ -445,7 +438,7 @@ async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Fi
 
 
 async def test_handshakes_take_places_as_others_do(files: Files) -> None:
-    async with run_secure_server(files.open(), Limits(connections=2)) as (listener, port):
+    async with run_listener(tls=files.open(), limits=Limits(connections=2)) as (listener, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await until(lambda: listener.connections == 2)
         with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
@@ -464,7 +457,7 @@ async def test_handshakes_take_places_as_others_do(files: Files) -> None:
 async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
     files: Files, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with run_secure_server(files.open()) as (listener, port), channel(port) as opened:
+    async with run_listener(tls=files.open()) as (listener, port), channel(port) as opened:
         for _ in range(50):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(garbage)
@@ -475,7 +468,7 @@ async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
 
 
 async def test_a_handshake_under_way_holds_up_no_drain(files: Files) -> None:
-    async with run_secure_server(files.open(), Limits(header_seconds=50)) as (listener, port):
+    async with run_listener(tls=files.open(), limits=Limits(header_seconds=50)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: listener.connections == 1)
         await listener.drain(50)
@@ -486,7 +479,7 @@ async def test_a_handshake_under_way_holds_up_no_drain(files: Files) -> None:
 
 
 async def test_draining_over_tls_answers_what_is_in_flight_and_ends_cleanly(files: Files) -> None:
-    async with run_secure_server(files.open()) as (listener, port):
+    async with run_listener(tls=files.open()) as (listener, port):
         reader, writer = await connect(port)
         writer.write(LAST[:20])
         await until(lambda: any(isinstance(peer, Http1Peer) for peer in listener.peers))
