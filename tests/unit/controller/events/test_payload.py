@@ -1,4 +1,4 @@
-"""What deliveries say."""
+"""What deliveries say: who sent them, which repository, and which references follow a push."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.events.pushes import MOST_BYTES, UNSIGNED, Push, Quiet, Refusal, read_delivery
+from controller.api.source_spec import GitReference
+from controller.events.pushes import (
+    MOST_BYTES,
+    UNSIGNED,
+    Push,
+    Quiet,
+    Refusal,
+    Sender,
+    follows,
+    is_signed,
+    normalise_url,
+    read_delivery,
+)
 from tests.worlds.events import (
     COMMIT,
     DELIVERY,
     GENERIC,
     GITHUB,
     GITLAB,
+    OLD,
     TAG_OBJECT,
     TOKEN,
     ZEROS,
     body_of,
     headers_of,
+    hexdigest,
 )
 
 if TYPE_CHECKING:
@@ -217,3 +231,168 @@ def test_whatever_is_signed_is_read_or_refused_and_nothing_raised(
         assert found.reference is None or found.reference.startswith("refs/")
     else:
         assert isinstance(found, Quiet) or found.status == 400
+
+
+A = "a" * 40
+B = "b" * 40
+
+
+def push(reference: str | None) -> Push:
+    return Push(("https://github.com/acme/flags.git",), reference, A, "identity")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/acme/flags",
+        "https://github.com/acme/flags.git",
+        "https://github.com/acme/flags/",
+        "https://GitHub.com/Acme/Flags.git/",
+        "https://user@github.com:443/acme/flags",
+        "ssh://git@github.com/acme/flags.git",
+        "ssh://git@github.com:22/acme/flags",
+        "ssh://git@ssh.github.com:443/acme/flags.git",
+        "git@github.com:acme/flags.git",
+        "github.com:/acme/flags",
+        "git://github.com/acme/flags",
+        "https://github.com./acme/flags",
+        "https://github.com/acme/%66lags",
+    ],
+)
+def test_one_repository_has_many_spellings(url: str) -> None:
+    assert normalise_url(url) == "github.com/acme/flags"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/acme/flags2",
+        "https://github.com/acme",
+        "https://github.com.evil.org/acme/flags",
+        "https://evil.org/github.com/acme/flags",
+        "https://evil.org/?https://github.com/acme/flags",
+        "git@gitlab.com:acme/flags.git",
+    ],
+)
+def test_another_repository_has_another_spelling(url: str) -> None:
+    assert normalise_url(url) != "github.com/acme/flags"
+
+
+@pytest.mark.parametrize("url", ["", "flags", "https://", "https://github.com", "https://[::1/x", "://x"])
+def test_what_is_no_address_has_no_spelling(url: str) -> None:
+    assert normalise_url(url) is None
+
+
+@pytest.mark.parametrize(
+    ("ref", "reference", "expected"),
+    [
+        pytest.param({}, "refs/heads/main", True, id="main by default"),
+        pytest.param({}, "refs/heads/master", False, id="not master"),
+        pytest.param({"branch": "x/y"}, "refs/heads/x/y", True, id="branch"),
+        pytest.param({"branch": "main"}, "refs/tags/main", False, id="a tag is no branch"),
+        pytest.param({"branch": "refs/heads/x"}, "refs/heads/x", True, id="branch by its full name"),
+        pytest.param({"tag": "v1"}, "refs/tags/v1", True, id="tag"),
+        pytest.param({"tag": "refs/tags/v1"}, "refs/tags/v1", True, id="tag by its full name"),
+        pytest.param({"tag": "v1"}, "refs/heads/v1", False, id="a branch is no tag"),
+        pytest.param({"semver": ">=1"}, "refs/tags/anything", True, id="semver"),
+        pytest.param({"semver": ">=1"}, "refs/heads/main", False, id="semver and a branch"),
+        pytest.param({"name": "refs/pull/4/head"}, "refs/pull/4/head", True, id="name"),
+        pytest.param({"name": "refs/heads/x", "branch": "a"}, "refs/heads/a", False, id="name over branch"),
+        pytest.param({"tag": "v1", "branch": "main"}, "refs/heads/main", False, id="tag over branch"),
+        pytest.param({"tag": "v1", "semver": "*"}, "refs/tags/v2", False, id="tag over semver"),
+        pytest.param({"commit": A, "branch": "x"}, "refs/heads/main", True, id="the pinned commit arrives"),
+        pytest.param({"commit": B, "branch": "main"}, "refs/heads/main", False, id="another than the pinned"),
+        pytest.param({"branch": "x"}, None, True, id="any reference may have changed"),
+    ],
+)  # fmt: skip
+def test_a_source_is_woken_by_what_it_follows(
+    ref: dict[str, str], reference: str | None, expected: bool
+) -> None:
+    assert follows(GitReference.model_validate(ref), push(reference)) is expected
+
+
+def test_a_repository_on_disk_is_known_by_its_path() -> None:
+    assert normalise_url("file:///srv/flags.git") == normalise_url("file:///srv/flags")
+
+
+@given(st.text(max_size=60) | st.from_regex(r"[a-z]{0,5}://[^\n]{0,30}", fullmatch=True))
+def test_no_address_is_too_odd_to_be_compared(url: str) -> None:
+    found = normalise_url(url)
+    assert found is None or found.partition("/")[2]
+
+
+BODY = b'{"ref": "refs/heads/main"}'
+HUB = "x-hub-signature-256"
+
+
+def digest(algorithm: str) -> str:
+    return f"{algorithm}={hexdigest(BODY, algorithm=algorithm)}"
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_delivery_with_another_token_is_refused(sender: Sender) -> None:
+    assert is_signed(sender, headers_of(sender, BODY), BODY, [TOKEN])
+    assert not is_signed(sender, headers_of(sender, BODY, token=b"a guess"), BODY, [TOKEN])
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_while_a_token_is_changed_both_are_believed(sender: Sender) -> None:
+    for token in (TOKEN, OLD):
+        assert is_signed(sender, headers_of(sender, BODY, token=token), BODY, [TOKEN, OLD])
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_without_a_token_no_sender_is_accepted(sender: Sender) -> None:
+    assert not is_signed(sender, headers_of(sender, BODY, token=b""), BODY, [b""])
+    assert not is_signed(sender, headers_of(sender, BODY), BODY, [])
+
+
+@pytest.mark.parametrize("sender", [each for each in SENDERS if each != "gitlab"])
+def test_one_changed_byte_of_the_body_is_noticed(sender: Sender) -> None:
+    assert not is_signed(sender, headers_of(sender, BODY), BODY.replace(b"main", b"evil"), [TOKEN])
+
+
+@pytest.mark.parametrize(
+    ("sender", "headers", "believed"),
+    [
+        pytest.param("github", {HUB: "sha256=" + hexdigest(BODY).upper()}, True, id="capitals"),
+        pytest.param("github", {"x-hub-signature": digest("sha1")}, False, id="sha1"),
+        pytest.param("github", {HUB: hexdigest(BODY)}, False, id="no algorithm"),
+        pytest.param("github", {HUB: digest("sha512")}, False, id="not GitHub's algorithm"),
+        pytest.param("github", {HUB: "sha256="}, False, id="no digits"),
+        pytest.param("github", {HUB: "sha256=\xe9"}, False, id="no hexadecimal digits"),
+        pytest.param("github", {}, False, id="no header"),
+        pytest.param("gitea", {HUB: digest("sha256")}, True, id="gitea in GitHub's way"),
+        pytest.param("gitea", {"x-gitea-signature": "", HUB: digest("sha256")}, False, id="gitea's own"),
+        pytest.param("generic-hmac", {"x-signature": digest("sha512")}, True, id="sha512"),
+        pytest.param("generic-hmac", {"x-signature": digest("sha1")}, False, id="generic sha1"),
+        pytest.param("generic-hmac", {"x-signature": digest("md5")}, False, id="md5"),
+        pytest.param("gitlab", {}, False, id="gitlab without a token"),
+        pytest.param("gitlab", {"x-gitlab-token": f"{TOKEN.decode()} "}, False, id="gitlab with one more"),
+    ],
+)
+def test_a_signature_is_read_as_its_sender_writes_it(
+    sender: Sender, headers: dict[str, str], believed: bool
+) -> None:
+    assert is_signed(sender, tuple(headers.items()), BODY, [TOKEN]) is believed
+
+
+def test_a_gitlab_token_may_have_any_letters() -> None:
+    token = "schlüssel-ж".encode()
+    assert is_signed("gitlab", (("x-gitlab-token", token.decode("latin-1")),), BODY, [token])
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(SENDERS),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["x-signature", "x-hub-signature-256", "x-gitea-signature", "x-gitlab-token"]),
+            st.text(max_size=80) | st.just("sha256=") | st.just("sha256=" + "0" * 64),
+        ),
+        max_size=4,
+    ),
+    st.binary(max_size=60),
+)
+def test_forged_fields_are_ignored(sender: Sender, headers: list[tuple[str, str]], body: bytes) -> None:
+    assert not is_signed(sender, tuple(headers), body, [TOKEN, OLD])

@@ -1,4 +1,4 @@
-"""How long the client waits before it asks an API server again that refused it, and how it reads answers."""
+"""Where the client asks, how long it waits to ask again, and how it reads answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import pytest
 
 from controller.api.kinds import FLAG_SET
 from controller.kube import requests
-from controller.kube.answers import ApiResponse, date, require_good, retry_after
+from controller.kube.answers import (
+    ApiResponse,
+    date,
+    path_of,
+    paths_of_all,
+    require_good,
+    retry_after,
+    service_account_user,
+)
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import MANY, Requests, decode_values
@@ -118,3 +126,30 @@ async def test_the_values_of_many_keys_are_decoded_beside_the_event_loop(
     data = {f"key-{number}": "value" for number in range(keys)}
     assert await decode_values(data, decode) == dict.fromkeys(data, b"value")
     assert (threading.get_ident() not in threads) is in_a_thread
+
+
+@pytest.mark.parametrize(
+    "name", [".", "..", "a/b", "../../other/secrets/x", "a?b", "a%2fb", "A", "-a", "a\n", "a" * 254]
+)
+def test_what_is_no_name_leads_nowhere(name: str) -> None:
+    with pytest.raises(Stalled, match="not a valid object name"):
+        path_of("v1", "Secret", "shop", name)
+    with pytest.raises(Stalled):
+        path_of("v1", "Secret", name)
+
+
+def test_all_of_a_kind_are_in_each_namespace_or_everywhere() -> None:
+    assert paths_of_all("v1", "secrets", ()) == ["/api/v1/secrets"]
+    assert len(paths_of_all("a.dev/v1", "things", ("a", "b"))) == 2
+
+
+def test_a_service_account_is_a_user() -> None:
+    assert service_account_user("shop", "flags") == "system:serviceaccount:shop:flags"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("shop", "a:b"), ("a:b", "c"), ("shop", ""), ("shop", "a\r\nX: y")]
+)
+def test_what_is_no_service_account_is_no_user(namespace: str, name: str) -> None:
+    with pytest.raises(Stalled, match="no service account can have this name"):
+        service_account_user(namespace, name)

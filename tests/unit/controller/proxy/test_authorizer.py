@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections import Counter
 
 import pytest
 
-from controller.proxy.access import MOST_REFUSED, MOST_REFUSED_IN_ALL, REFUSED_WINDOW
+from controller.proxy.access import MOST_REFUSED, MOST_REFUSED_IN_ALL, REFUSED_WINDOW, REVIEWS, AccessReviews
 from controller.proxy.users import User
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code
 from evaluator.wire.sync_messages import GET_METADATA
+from tests.waiting import until
 from tests.worlds.proxy import FETCH, SYNC, Scene, flags, sent_values
 
 A, B = ("a", "web"), ("b", "web")
@@ -301,3 +303,36 @@ async def test_a_reader_of_another_namespace_asks_about_each_claim_once_a_minute
     await made.rest()
     assert sent_values(stream) == ["of a", "of a, newer"]
     assert max(Counter(each for each in made.reviews.asked if len(each) == 3).values()) == 1
+
+
+class Reviews:
+    """An API server that never answers about one user."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def user(self, token: str) -> User | None:
+        return User(token)
+
+    async def may_read(self, user: User, namespace: str, name: str) -> bool:
+        del namespace, name
+        if user.name == "hostile":
+            self.asked += 1
+            await asyncio.Event().wait()
+        return True
+
+
+async def test_a_reader_has_half_of_the_reviews_at_a_time_and_another_one_is_reviewed() -> None:
+    reviews = Reviews()
+    access = AccessReviews(reviews, clock=lambda: 0.0, unix_time=lambda: 0.0)
+    hostile = User("hostile")
+    waiting = [
+        asyncio.create_task(access.may_read(hostile, (f"ns-{number}", ""))) for number in range(4 * REVIEWS)
+    ]
+    await until(lambda: reviews.asked == REVIEWS // 2)
+    assert await access.may_read(User("ann"), ("shop", ""))
+    assert reviews.asked == REVIEWS // 2
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    access.close()

@@ -1,12 +1,14 @@
-"""`spec.bucket` and Secrets on a real S3 server, asked as in a cluster: by a helper process."""
+"""`spec.bucket` and Secrets on a real S3 server, asked as in a cluster, also by our proxy."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
+from yarl import URL
 
 from controller.api.source_spec import BucketSpec
 from controller.runtime.helper import TaskLimits
@@ -15,9 +17,9 @@ from controller.runtime.secret_texts import Binding, SecretContent, SecretTexts
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import FetchRequest
 from controller.sources.bucket_backend import TASK
-from controller.sources.bucket_factory import BucketFactory, bucket_of
+from controller.sources.bucket_factory import BucketFactory, JudgingProxy, bucket_of
 from controller.sources.bucket_place import Bucket, Scheme
-from tests.s3 import LOGIN, S3, manifest
+from tests.s3 import LOGIN, S3, manifest, s3
 from tests.worlds.sources import LOOK, Cluster
 
 if TYPE_CHECKING:
@@ -348,3 +350,30 @@ async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_na
 def test_a_region_is_no_part_of_another_host() -> None:
     with pytest.raises(ValidationError, match="region"):
         BucketSpec.model_validate({"bucketName": "b", "provider": "aws", "region": "evil.test/x?"})
+
+
+def answer_not_found(exchange: BaseHTTPRequestHandler) -> bool:
+    exchange.send_error(404)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("word", "denied", "plain_http", "status"),
+    [
+        (None, (), True, 404),
+        ("guessed", (), True, 403),
+        (None, ("127.0.0.0/8",), True, 403),
+        (None, (), False, 403),
+    ],
+)
+async def test_a_request_is_let_through_or_refused(
+    tmp_path: Path, word: str | None, denied: tuple[str, ...], plain_http: bool, status: int
+) -> None:
+    proxy = JudgingProxy(Hosts((), denied, plain_http=plain_http))
+    by = URL(await proxy.url())
+    by = by if word is None else by.with_password(word)
+    with s3(tmp_path) as store:
+        store.instead = answer_not_found
+        async with aiohttp.ClientSession() as session, session.get(f"{store.url}/a", proxy=by) as answer:
+            assert answer.status == status
+    await proxy.close()

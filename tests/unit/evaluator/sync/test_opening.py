@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaluator.sync.blob_source import BlobSource
-from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.config import InvalidSourceError, OAuth, Provider, SourceConfig, check, display_uri
 from evaluator.sync.file_source import FileSource
 from evaluator.sync.grpc_source import GrpcSource, target
 from evaluator.sync.http_source import HttpSource
 from evaluator.sync.opening import names, open_sources
+from evaluator.sync.schedule import Schedule, fnv32a
 
 
 def config(provider: str, uri: str, **fields: Any) -> SourceConfig:
@@ -159,3 +163,97 @@ except InvalidSourceError as refusal:
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install obstore" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("provider", "uri", "fields", "said"),
+    [
+        ("file", "f", {"interval": 3.0}, "provider file has no interval; azblob or gcs or http or s3"),
+        ("http", "http://h/f", {"selector": "s"}, "grpc has"),
+        ("grpc", "h:1", {"oauth": OAuth("https://t")}, "has no oauth"),
+        ("grpc", "h:1", {"headers": {"a": "b\nc"}}, "line break"),
+        ("http", "http://h/f", {"auth_header": "ключ"}, "not ASCII"),
+        ("http", "http://h/f", {"client_cert_path": "c"}, "go together"),
+        ("http", "http://h/f", {"auth_header": "a", "bearer_token": "b"}, "exclude each other"),
+        ("http", "http://h/f", {"interval": 86_401.0}, "86400"),
+        ("http", "/f", {}, "write http"),
+        ("http", "https://[h/f", {}, "cannot be read"),
+        ("s3", "s3://bucket", {}, "write s3://bucket/path"),
+        ("gcs", "s3://bucket/o", {}, "write gs://bucket/path"),
+        ("file", "", {}, "needs its path"),
+    ],
+)
+def test_a_source_that_makes_no_sense_is_refused_with_what_to_write(
+    provider: str, uri: str, fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidSourceError, match=said):
+        check(SourceConfig(uri, Provider(provider), **fields))
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("https://user:pass@h:1/f?sig=abc&x=1#t", "https://h:1/f?sig=…&x=…"),
+        ("/etc/a=b?c=d", "/etc/a=b?c=d"),
+        ("http://[bad", "http://…"),
+    ],
+)
+def test_what_is_shown_of_a_uri_holds_no_secret(uri: str, expected: str) -> None:
+    assert display_uri(uri) == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bearer_token": "hidden"},
+        {"auth_header": "hidden"},
+        {"headers": {"X-Key": "hidden"}},
+        {"oauth": OAuth("https://t", "me", "hidden")},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_no_secret_is_in_what_a_configuration_prints_as(fields: dict[str, Any]) -> None:
+    config = SourceConfig("https://u:hidden@h/f", Provider.HTTP, **fields)
+    assert "hidden" not in repr(config) + config.name
+
+
+def schedule(*, random: float = 0.5, interval: float = 5.0, cron: str = "", seed: str = "") -> Schedule:
+    config = SourceConfig("http://h/f", Provider.HTTP, interval=interval, cron=cron, interval_seed=seed)
+    return Schedule(config, lambda: random)
+
+
+@pytest.mark.parametrize(("random", "seconds"), [(0.0, 4.5), (0.5, 5.0), (1.0, 5.5)])
+def test_an_interval_is_kept_give_or_take_a_tenth(random: float, seconds: float) -> None:
+    assert schedule(random=random).pause(1_000.0) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("content", "value"), [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"foobar", 0xBF9CF968)]
+)
+def test_the_hash_is_the_published_one(content: bytes, value: int) -> None:
+    assert fnv32a(content) == value
+
+
+@given(st.floats(min_value=0, max_value=2e9), st.integers(min_value=1, max_value=3600), st.text(min_size=1))
+def test_with_a_seed_looks_fall_on_the_clock_shifted_by_its_hash(
+    now: float, interval: int, seed: str
+) -> None:
+    pause = schedule(interval=interval, seed=seed).pause(now)
+    offset = (now + pause - fnv32a(seed.encode())) % interval
+    assert 0 < pause <= interval
+    assert min(offset, interval - offset) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("cron", "seconds"),
+    [("* * * * *", 30), ("*/5 * * * *", 150), ("0 0 * * *", 43_050), ("0 0 1 1 *", 86_400)],
+)
+def test_a_cron_expression_says_the_next_look_in_utc(cron: str, seconds: float) -> None:
+    moment = datetime(2026, 6, 1, 12, 2, 30, tzinfo=UTC)
+    assert schedule(cron=cron).pause(moment.timestamp()) == seconds
+
+
+@pytest.mark.parametrize("cron", ["", "* * *", "every day", "0 0 30 2 *"][1:])
+def test_what_is_no_cron_expression_is_refused(cron: str) -> None:
+    with pytest.raises(InvalidSourceError, match="cron"):
+        schedule(cron=cron)
