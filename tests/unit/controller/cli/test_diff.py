@@ -128,3 +128,23 @@ def test_side_that_cannot_be_read_is_named(
 ) -> None:
     assert diff(repository, *words) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("HEAD..HEAD",), 0), (("HEAD~1..HEAD",), 2), (("main..gone",), 1), (("--path", "gone"), 1)],
+)
+def test_detailed_exit_code_is_0_without_and_2_with_differences_and_1_for_an_error(
+    words: tuple[str, ...], code: int, repository: Repository
+) -> None:
+    assert diff(repository, "--detailed-exitcode", *words) == code
+
+
+def test_detailed_exit_code_is_1_where_a_definition_is_bad_and_where_an_option_is(
+    repository: Repository,
+) -> None:
+    repository.write("flags.json", json.dumps({"flags": {"banner": {"state": "MAYBE"}}}))
+    assert diff(repository, "--detailed-exitcode") == 1
+    with pytest.raises(SystemExit) as ended:
+        diff(repository, "--detailed-exitcode", "--gone")
+    assert ended.value.code == 1
