@@ -14,7 +14,7 @@ import orjson
 import yaml
 
 import controller
-from controller.api import featureflagconfiguration, featureflagsource, kinds
+from controller.api import featureflagconfiguration, featureflagsource, flagsource, kinds
 from controller.api.expression_syntax import ExpressionError
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.featureflagsource import FeatureFlagSourceSpec
@@ -214,6 +214,11 @@ def setting_problems(settings: Mapping[str, Any]) -> Iterator[SchemaProblem]:
         yield SchemaProblem(("spec",), message, "ignored-field", severity=Severity.NOTE)
 
 
+_REFERENCES: Final = {
+    "git": ("commit", "name", "tag", "semver", "branch"),
+    "oci": ("digest", "semver", "tag"),
+}
+"""Fields of a FlagSource's reference, of which the first that is set is followed."""
 FLAG_KINDS: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
 _ADDRESSES: Final = frozenset({"address", "endpoint", "otelCollectorUri", "source", "uri", "url"})
 """Fields that hold URLs."""
@@ -269,7 +274,23 @@ def object_problems(
         problems += _apart(flag_problems(Resource.of(judged)), problems)
     elif kind.kind == featureflagsource.KIND and not any(map(_refuses, problems)):
         problems += _apart(setting_problems(filled["spec"]), problems)
+    elif kind.kind == flagsource.KIND:
+        problems += _apart(_unused_references(filled.get("spec")), problems)
     yield from problems
+
+
+def _unused_references(spec: Any) -> Iterator[SchemaProblem]:
+    for source, order in _REFERENCES.items():
+        part = spec.get(source) if isinstance(spec, dict) else None
+        reference = part.get("ref") if isinstance(part, dict) else None
+        given = [name for name in order if reference.get(name)] if isinstance(reference, dict) else []
+        for name in given[1:]:
+            # The revision of a commit names the branch.
+            if (given[0], name) != ("commit", "branch"):
+                message = f"has no effect: {given[0]} wins, as with Flux; leave one of the two out"
+                yield SchemaProblem(
+                    ("spec", source, "ref", name), message, "ignored-field", severity=Severity.NOTE
+                )
 
 
 def _refuses(problem: SchemaProblem) -> bool:

@@ -230,3 +230,32 @@ def test_a_warning_has_the_words_of_lint(
 
 def test_every_kind_is_refused_for_something() -> None:
     assert {manifest["kind"] for manifest in BAD.values()} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "unused"),
+    [
+        ("git", {"branch": "main"}, {}),
+        ("git", {"commit": "a" * 40, "branch": "main"}, {}),
+        ("git", {"branch": "main", "tag": "v1"}, {"branch": "tag"}),
+        ("git", {"branch": "main", "semver": ">=1"}, {"branch": "semver"}),
+        ("git", {"name": "refs/heads/x", "tag": "v1", "branch": "main"}, {"tag": "name", "branch": "name"}),
+        ("git", {"commit": "a" * 40, "tag": "v1"}, {"tag": "commit"}),
+        ("oci", {"tag": "v1", "semver": ">=1"}, {"tag": "semver"}),
+        ("oci", {"tag": "v1", "digest": f"sha256:{'a' * 64}"}, {"tag": "digest"}),
+    ],
+)
+def test_a_reference_beside_one_that_wins_is_warned_of(
+    source: str, reference: dict[str, str], unused: dict[str, str]
+) -> None:
+    url = {"git": "https://git.example.com/flags", "oci": "oci://registry.example.com/flags"}[source]
+    spec = {"interval": "1m", source: {"url": url, "ref": reference}}
+    body = {"apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagSource", "metadata": {"name": "x"}}
+    assert objection({**body, "spec": spec}) == (
+        "",
+        tuple(
+            f"FlagSource x: spec.{source}.ref.{name}: has no effect: {winner} wins, as with Flux; "
+            "leave one of the two out"
+            for name, winner in unused.items()
+        ),
+    )
