@@ -33,14 +33,16 @@ WRITES: Final = {
 }
 """The verbs that change objects of a cluster, with what they are given."""
 ELSEWHERE: Final = {
-    "delete", "override set", "override end", "install", "uninstall", "migrate apply", "push", "test-alert",
+    "delete", "override set", "override end", "install", "uninstall", "migrate apply", "push", "set",
+    "test-alert",
 }  # fmt: skip
-"""Verbs that write, and have tests of their own: with flags, a cluster, a registry or an alert's receiver."""
+"""Verbs that write, and have tests of their own: with files, flags, a cluster, a registry or a receiver."""
 READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
-    "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init", "inject",
-    "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page", "proxy", "refs",
-    "rollout plan", "rollout status", "schema", "stale", "stats", "trace", "tree", "up", "version", "wait",
+    "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init",
+    "inject", "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page",
+    "plan", "proxy", "refs", "rollout plan", "rollout status", "schema", "stale", "stats", "test",
+    "trace", "tree", "up", "version", "wait",
 }  # fmt: skip
 NAMES: Final = {
     "source": "flags", "set": "checkout", "paused": "paused", "rollout": "checkout", "candidate": FIRST[7:19],

@@ -1,0 +1,205 @@
+"""Edits of one value in the text of definitions: everything else stays, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from controller.authoring.definition_edits import EditRefused, division, with_percent, with_value
+from evaluator.flags.document import read_document
+from evaluator.flags.merge import parse
+from evaluator.resolving.resolve import compile_flag_set, resolve
+
+BLOCK = b"""\
+# All flags.
+flags:
+  cart:
+    state: ENABLED   # since May
+    variants: {on: true, off: false}
+    defaultVariant: 'off'  # careful
+    targeting:
+      if:
+        - {"==": [{var: tier}, gold]}
+        - on
+  # The next one.
+  other: {state: ENABLED, variants: {a: 1}, defaultVariant: a}
+"""
+SPREAD = b'{\n\t"flags": {\n\t\t"cart": {\n\t\t\t"state": "ENABLED",\n\t\t\t"x": {}\n\t\t}\n\t}\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "old", "new"),
+    [
+        pytest.param(("state",), "DISABLED", b"state: ENABLED   #", b"state: DISABLED   #", id="plain"),
+        pytest.param(("defaultVariant",), "on", b"'off'  # careful", b"'on'  # careful", id="quotes stay"),
+        pytest.param(("targeting", "if", 1), "off", b"- on\n", b"- off\n", id="an item"),
+        pytest.param(
+            ("targeting",), {"if": [True, "on"]},
+            b'targeting:\n      if:\n        - {"==": [{var: tier}, gold]}\n        - on\n',
+            b"targeting: {if: [true, on]}\n", id="a block",
+        ),
+        pytest.param(
+            ("metadata",), {"owner": "me"}, b"- on\n", b"- on\n    metadata: {owner: me}\n", id="a new entry"
+        ),
+    ],
+)  # fmt: skip
+def test_one_value_of_yaml_changes(path: tuple[Any, ...], value: Any, old: bytes, new: bytes) -> None:
+    assert with_value(BLOCK, "a.yaml", ("flags", "cart", *path), value) == BLOCK.replace(old, new, 1)
+
+
+def test_an_entry_is_added_within_braces() -> None:
+    made = with_value(BLOCK, "a.yaml", ("flags", "other", "targeting"), {})
+    assert made == BLOCK.replace(b"defaultVariant: a}", b"defaultVariant: a, targeting: {}}")
+
+
+def test_json_keeps_its_form() -> None:
+    made = with_value(SPREAD, "a.json", ("flags", "cart", "state"), "DISABLED")
+    assert made == SPREAD.replace(b"ENABLED", b"DISABLED")
+    made = with_value(SPREAD, "a.json", ("flags", "cart", "y"), "é")
+    assert made == SPREAD.replace(b'"x": {}\n', '"x": {},\n\t\t\t"y": "é"\n'.encode())
+
+
+def test_line_ends_and_byte_order_mark_stay() -> None:
+    source = b"\xef\xbb\xbf" + BLOCK.replace(b"\n", b"\r\n")
+    made = with_value(source, "a.yaml", ("flags", "cart", "metadata"), {"a": 1})
+    assert made == source.replace(b"- on\r\n", b"- on\r\n    metadata: {a: 1}\r\n")
+
+
+def test_what_other_flags_share_by_an_alias_is_not_changed() -> None:
+    source = b"flags:\n  a: &a {state: ENABLED}\n  b: *a\n"
+    with pytest.raises(EditRefused, match="cannot be changed in place"):
+        with_value(source, "a.yaml", ("flags", "b", "state"), "DISABLED")
+
+
+def test_a_broken_file_is_not_changed() -> None:
+    with pytest.raises(EditRefused, match="has problems"):
+        with_value(b"flags: {a: {}", "a.yaml", ("flags", "a", "state"), "ENABLED")
+
+
+texts = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=8
+)
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**40), 2**40), texts),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=6,
+)
+flags = st.dictionaries(texts, st.dictionaries(texts, values, min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def block(key: str, flag: Any, *, flow: bool | None, number: int) -> str:
+    """One flag in the text of a file, with a comment before it."""
+    text = yaml.safe_dump({key: flag}, allow_unicode=True, default_flow_style=flow, width=10_000)
+    return "".join(f"  {line}\n" for line in (f"# comment {number}", *text.splitlines()))
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@given(flags, st.booleans(), st.data())
+def test_other_flags_and_comments_stay_byte_for_byte(
+    drawn: dict[str, Any], flow: bool, data: st.DataObject
+) -> None:
+    blocks = [block(key, flag, flow=flow, number=at) for at, (key, flag) in enumerate(drawn.items())]
+    source = ("flags:\n" + "".join(blocks)).encode()
+    read = read_document(source, file="a.yaml")
+    assume(not read.findings and read.value == {"flags": drawn})
+    at = data.draw(st.integers(0, len(drawn) - 1))
+    key = list(drawn)[at]
+    field = data.draw(st.sampled_from([*drawn[key], "new"]))
+    value = data.draw(values)
+    made = with_value(source, "a.yaml", ("flags", key, field), value)
+    wanted = {"flags": {**drawn, key: {**drawn[key], field: value}}}
+    assert read_document(made, file="a.yaml").value == wanted
+    assert made.startswith(("flags:\n" + "".join(blocks[:at])).encode())
+    assert made.endswith("".join(blocks[at + 1 :]).encode())
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@given(flags, st.sampled_from([None, 1, "\t"]), st.data())
+def test_any_json_takes_any_value(drawn: dict[str, Any], indent: Any, data: st.DataObject) -> None:
+    source = json.dumps({"flags": drawn}, indent=indent, ensure_ascii=False).encode()
+    key = data.draw(st.sampled_from(list(drawn)))
+    field = data.draw(st.sampled_from([*drawn[key], "new"]))
+    value = data.draw(values)
+    made = with_value(source, "a.json", ("flags", key, field), value)
+    wanted = {"flags": {**drawn, key: {**drawn[key], field: value}}}
+    assert read_document(made, file="a.json").value == wanted
+
+
+def moved(before: list[list[Any]], after: list[list[Any]]) -> Fraction:
+    """The share of all users whose variant differs."""
+    sides = [_ends(before), _ends(after)]
+    edges = sorted({Fraction(0), *(end for side in sides for _, end in side)})
+    differing = Fraction(0)
+    for low, high in pairwise(edges):
+        one, other = (next(name for name, end in side if low < end) for side in sides)
+        if one != other:
+            differing += high - low
+    return differing
+
+
+def _ends(buckets: list[list[Any]]) -> list[tuple[str, Fraction]]:
+    total = sum(int(weight) for _, weight in buckets)
+    ends = accumulate(Fraction(int(weight), total) for _, weight in buckets)
+    return [(str(name), end) for (name, _), end in zip(buckets, ends, strict=True)]
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=500)
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=5), st.integers(0, 4), st.integers(0, 10_000))
+def test_a_percentage_moves_no_more_users_than_its_share_changes(
+    weights: list[int], at: int, hundredths: int
+) -> None:
+    assume(at < len(weights) and sum(weights) > 0)
+    before = [[f"v{number}", weight] for number, weight in enumerate(weights)]
+    after = with_percent(before, f"v{at}", hundredths / 100)
+    share = Fraction(hundredths, 10_000)
+    assert Fraction(after[at][1], sum(int(weight) for _, weight in after)) == share
+    assert moved(before, after) == abs(share - Fraction(weights[at], sum(weights)))
+
+
+def test_of_real_users_only_those_move_who_must() -> None:
+    def variants(buckets: list[list[Any]]) -> list[str | None]:
+        flag = {
+            "state": "ENABLED",
+            "variants": {"a": 1, "b": 2, "c": 3},
+            "targeting": {"fractional": buckets},
+        }
+        compiled = compile_flag_set(
+            parse(json.dumps({"flags": {"f": flag}}).encode(), file="f.json").flag_set
+        )
+        users = ({"targetingKey": f"user-{number}"} for number in range(20_000))
+        return [resolve(compiled, "f", None, user, 0).variant for user in users]
+
+    before = [["a", 1], ["b", 1], ["c", 1]]
+    after = with_percent(before, "b", 62.5)
+    old, new = variants(before), variants(after)
+    changed = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
+    assert {new for _, new in changed} == {"b"}
+    assert len(changed) == new.count("b") - old.count("b")
+
+
+def test_the_only_division_of_a_rule_is_found() -> None:
+    shares = [["on", 1], ["off", 1]]
+    assert division({"if": [True, {"fractional": shares}]}) == (("if", 1, "fractional"), shares)
+    assert division({"if": [True, "on"]}) is None
+    with pytest.raises(EditRefused, match="several places"):
+        division({"if": [True, {"fractional": shares}, {"fractional": shares}]})
+
+
+@pytest.mark.parametrize(
+    ("buckets", "words"),
+    [
+        ([["a", {"var": "x"}], ["b", 1]], "plain numbers"),
+        ([["a", 1], ["b", 1], ["a", 1]], "several buckets"),
+        ([["a", 1]], "no other bucket"),
+    ],
+)
+def test_other_divisions_are_left_to_the_author(buckets: list[Any], words: str) -> None:
+    with pytest.raises(EditRefused, match=words):
+        with_percent(buckets, "a", 50)
