@@ -43,7 +43,8 @@ from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import run_replica
-from tests.worlds.objects import configuration, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

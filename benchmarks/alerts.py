@@ -19,7 +19,8 @@ from benchmarks.results import keep, median, percentile
 from tests.cluster.listener import Listener, run_listener
 from tests.cluster.spines import spine_in
 from tests.worlds.events import Desk, alert, event
-from tests.worlds.objects import flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,8 @@ from tests.cluster.spines import Spine, spine_in
 from tests.git_http import git_server
 from tests.go import build
 from tests.repositories import Repository
-from tests.worlds.objects import condition, flag_set, flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, flag_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

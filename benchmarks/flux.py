@@ -27,7 +27,8 @@ from tests.cluster.controllers import ControllerProcess
 from tests.cluster.hooks import Hook
 from tests.cluster.patience import PATIENCE
 from tests.cluster.source_controller import program
-from tests.worlds.objects import condition, current, flag_set, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, current, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

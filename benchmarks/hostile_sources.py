@@ -21,7 +21,8 @@ from tests.bombs import BOMBS, objects
 from tests.cluster.objects import Namespace
 from tests.cluster.spines import Spine, spine_in
 from tests.repositories import Repository
-from tests.worlds.objects import condition, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition
 
 if TYPE_CHECKING:
     from tests.cluster.controllers import ControllerProcess

@@ -21,7 +21,8 @@ from tests.cluster.spines import Spine
 from tests.git_http import GitServer, git_server
 from tests.go import build
 from tests.repositories import Repository
-from tests.worlds.objects import flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import flag_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,8 @@ from tests.cluster.objects import Namespace
 from tests.cluster.patience import PATIENCE
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
-from tests.worlds.objects import flag_set, flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import flag_set, flag_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,8 @@ from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import namespace_on
 from tests.cluster.test_direct_sets import DIRECT_SET, FLAGS, apply
-from tests.worlds.objects import flags, workload
+from tests.worlds.flags import flags
+from tests.worlds.objects import workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,8 @@ from tests.cluster.listener import Listener, run_listener
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import condition, flag_set, flags, manifest, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, manifest, secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,8 @@ from tests.cluster.stubbed import Controller
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.stub_api import stub_api
-from tests.worlds.objects import condition, flag_set, flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, flag_source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from tests.cluster.fleets import wait_served
 from tests.cluster.golden import check, mask
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.worlds.objects import configuration, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration
 
 if TYPE_CHECKING:
     from tests.cluster.pods import PodProcess

@@ -19,7 +19,8 @@ from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.flux import FLUX, install
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
-from tests.worlds.objects import condition, configuration, current, flag_set, flag_source, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, current, flag_set, flag_source, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,8 @@ from tests.cluster.admission import AdmissionProcess, run_installation
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.test_injection import sidecar_of, started_as_a_kubelet_would
-from tests.worlds.objects import configuration, flag_set, flags, reader, workload
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, flag_set, reader, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

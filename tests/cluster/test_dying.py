@@ -19,7 +19,7 @@ from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import flags
+from tests.worlds.flags import flags
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,8 @@ from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.cutting import cutter
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import condition, configuration, flag_set, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

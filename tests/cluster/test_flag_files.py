@@ -15,7 +15,8 @@ from controller.pods.pod_injection import inject_manifest
 from controller.runtime.cache import Cache
 from tests.clients.evaluator import evaluator
 from tests.cluster.patience import within
-from tests.worlds.objects import configuration, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

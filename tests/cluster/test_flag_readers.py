@@ -18,7 +18,8 @@ from tests.cluster.controllers import controller
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.worlds.objects import flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.patience import within
-from tests.worlds.objects import condition, configuration, current, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, current, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.worlds.objects import condition, configuration, flag_set, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, flag_set
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

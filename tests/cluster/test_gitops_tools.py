@@ -12,7 +12,7 @@ import pytest
 from tests import argocd
 from tests.cluster.fleets import wait
 from tests.cluster.patience import within
-from tests.worlds.objects import flags
+from tests.worlds.flags import flags
 
 if TYPE_CHECKING:
     from typing import Any

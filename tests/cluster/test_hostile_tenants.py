@@ -20,7 +20,8 @@ from tests.hostile_crowds import INSTALLED, crowd, pairs
 from tests.hostile_objects import CRDS, UNITS, hostile_objects
 from tests.repositories import Repository
 from tests.stub_api import KINDS, stub_api
-from tests.worlds.objects import condition, flag_set, flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, flag_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,8 @@ from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import controller
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import condition, configuration, flag_set, flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, flag_set, flag_source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -37,7 +37,8 @@ from tests.cluster.relay import Relay
 from tests.cluster.replica import run_replica
 from tests.cluster.test_flagd import make_ready
 from tests.sync_sources import HttpPeer, respond
-from tests.worlds.objects import configuration, flags, manifest, reader, secret, workload
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, manifest, reader, secret, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

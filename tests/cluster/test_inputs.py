@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.cluster.patience import within
-from tests.worlds.objects import flag_set, flags, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import flag_set, secret
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

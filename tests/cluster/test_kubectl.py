@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.golden import check, mask
-from tests.worlds.objects import condition, configuration, flag_set, flag_source, flags, manifest, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, flag_set, flag_source, manifest, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

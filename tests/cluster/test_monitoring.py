@@ -29,7 +29,8 @@ from tests.cluster.pages import page
 from tests.cluster.patience import within
 from tests.cluster.prometheus import Prometheus, folder, run_prometheus
 from tests.cluster.replica import run_replica
-from tests.worlds.objects import flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,8 @@ from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.pages import PageProcess, page, token_of
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
-from tests.worlds.objects import flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

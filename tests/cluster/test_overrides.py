@@ -23,7 +23,8 @@ from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
-from tests.worlds.objects import configuration, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

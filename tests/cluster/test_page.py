@@ -14,7 +14,8 @@ from tests.cluster.pages import OwnPage, page, token_of
 from tests.cluster.patience import within
 from tests.cluster.replica import run_replica
 from tests.cluster.tokens import sign_token
-from tests.worlds.objects import configuration, flags, reader
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

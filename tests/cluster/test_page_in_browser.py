@@ -13,7 +13,7 @@ from tests.cluster.pages import page, token_of
 from tests.cluster.patience import PATIENCE
 from tests.cluster.tokens import sign_token
 from tests.page.browser import PHONE, Tab, run_browser, tab
-from tests.worlds.objects import flags
+from tests.worlds.flags import flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,8 @@ from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.test_injection import started_as_a_kubelet_would
 from tests.proposal import manifest
-from tests.worlds.objects import configuration, flags, reader, workload
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, reader, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

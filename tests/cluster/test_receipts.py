@@ -14,7 +14,7 @@ from tests.cluster.fleets import flagstaff, followed_source, wait, wait_served
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
 from tests.cluster.proxies import ProxyProcess, proxy
-from tests.worlds.objects import flags
+from tests.worlds.flags import flags
 
 if TYPE_CHECKING:
     from pathlib import Path

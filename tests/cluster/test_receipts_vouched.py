@@ -15,7 +15,8 @@ from tests.cluster.fleets import followed_source, wait, wait_served
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
 from tests.cluster.proxies import proxy
-from tests.worlds.objects import flags, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

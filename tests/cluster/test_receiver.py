@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.assets import find
 from tests.worlds.events import body_of, headers_of
-from tests.worlds.objects import flags, manifest, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import manifest, secret
 
 if TYPE_CHECKING:
     from controller.events.pushes import Sender

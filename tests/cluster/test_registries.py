@@ -13,7 +13,8 @@ from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.signing import attachment_of, referrers
 from tests.sigstore.instance import ISSUER, SUBJECT, instance
-from tests.worlds.objects import condition, flag_set, flags, manifest, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, manifest, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,8 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from tests.cluster.api import Api
 from tests.cluster.patience import within
-from tests.worlds.objects import condition, configuration, flags, reader, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, reader, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,8 @@ from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import flag_source, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import flag_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

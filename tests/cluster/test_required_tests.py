@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.worlds.objects import condition, flag_set, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine

@@ -23,7 +23,8 @@ from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import proxy
 from tests.cluster.spines import spine_in
-from tests.worlds.objects import condition, configuration, flag_set_of, flags, manifest
+from tests.worlds.flags import flag_set_of, flags
+from tests.worlds.objects import condition, configuration, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

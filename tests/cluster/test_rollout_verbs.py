@@ -15,7 +15,8 @@ from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.fleets import flagstaff
 from tests.cluster.patience import within
 from tests.repositories import Repository
-from tests.worlds.objects import configuration, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

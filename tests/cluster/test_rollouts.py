@@ -23,7 +23,8 @@ from tests.cluster.plugin import ROOT
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
-from tests.worlds.objects import configuration, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import configuration, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

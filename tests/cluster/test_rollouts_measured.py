@@ -23,7 +23,8 @@ from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.prometheus import Prometheus, run_prometheus
 from tests.tracking import tracking_provider
-from tests.worlds.objects import flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -22,7 +22,8 @@ from tests.s3 import LOGIN as LOGIN_S3
 from tests.s3 import manifest as bucket_manifest
 from tests.s3 import s3
 from tests.signing import ssh_pair
-from tests.worlds.objects import condition, flag_set, flag_source, flags, manifest, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, flag_source, manifest, secret
 
 if TYPE_CHECKING:
     from email.message import Message

@@ -27,7 +27,8 @@ from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
 from tests.cluster.test_injection import Service, pod, sidecar_of, started_as_a_kubelet_would
-from tests.worlds.objects import condition, configuration, flags, manifest, reader
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, manifest, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

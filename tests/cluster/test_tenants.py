@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.plugin import ROOT
-from tests.worlds.objects import condition, flag_set, flag_source, flags, manifest, secret
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, flag_set, flag_source, manifest, secret
 
 if TYPE_CHECKING:
     from tests.cluster.objects import Namespace

@@ -22,7 +22,8 @@ from tests.cluster.controllers import SYSTEM, ControllerProcess, controller
 from tests.cluster.kubelets import ANYWHERE
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
-from tests.worlds.objects import condition, configuration, flags, manifest
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition, configuration, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

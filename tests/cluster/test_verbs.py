@@ -13,7 +13,8 @@ import yaml
 from controller.cli.json_schemas import json_schemas
 from tests.cluster.fleets import flagstaff, wait_served
 from tests.cluster.golden import check, mask
-from tests.worlds.objects import flag_set, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import flag_set
 
 if TYPE_CHECKING:
     from pathlib import Path

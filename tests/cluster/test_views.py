@@ -13,7 +13,8 @@ from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.relay import relay
 from tests.cluster.views import View, view
-from tests.worlds.objects import condition, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

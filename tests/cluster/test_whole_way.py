@@ -18,7 +18,8 @@ from tests.cluster.fleets import wait, wait_served
 from tests.cluster.hooks import Hook
 from tests.cluster.patience import within
 from tests.repositories import ENVIRONMENT, Repository
-from tests.worlds.objects import condition, flags
+from tests.worlds.flags import flags
+from tests.worlds.objects import condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.setbacks import Failed
+from tests.worlds.flags import flag as definition
 from tests.worlds.objects import NAMESPACE, manifest
-from tests.worlds.objects import flag as definition
 from tests.worlds.stages import RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:

@@ -1,48 +1,24 @@
-"""Objects of the kinds and flags of their documents, with defaults: a test says what it is about."""
+"""Objects of the kinds and workloads, with defaults: a test says what it is about."""
 
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import Resource
 from controller.runtime.cache import Cache
 from controller.runtime.watches import indexes_of
-from evaluator.flags.merge import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from controller.runtime.watches import Reconciles
-    from evaluator.flags.model import FlagSet
 
 
 NAMESPACE: Final = "shop"
-SWITCH: Final = {"on": True, "off": False}
 OPENFEATURE_KINDS: Final = {
     "FeatureFlag", "FeatureFlagConfiguration", "FeatureFlagSource", "Flagd", "InProcessConfiguration",
 }  # fmt: skip
-
-
-def flag(default: Any = "on", variants: Mapping[str, Any] = SWITCH, **parts: Any) -> dict[str, Any]:
-    """The definition of a flag."""
-    return {"state": "ENABLED", "variants": {**variants}, "defaultVariant": default, **parts}
-
-
-def switches(**defaults: str) -> dict[str, Any]:
-    """A document of boolean flags, by their default variants."""
-    return {"flags": {key: flag(default) for key, default in defaults.items()}}
-
-
-def flags(**defaults: str) -> str:
-    """Its text."""
-    return json.dumps(switches(**defaults))
-
-
-def flag_set_of(document: Any) -> FlagSet:
-    """The flag set that a document is."""
-    return parse(json.dumps(document).encode(), file="flags.json").flag_set
 
 
 def manifest(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:

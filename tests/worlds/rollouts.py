@@ -20,7 +20,8 @@ from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import manifest_of
 from controller.runtime.loop import is_worked_on
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.worlds.objects import NAMESPACE, flag, manifest
+from tests.worlds.flags import flag
+from tests.worlds.objects import NAMESPACE, manifest
 from tests.worlds.stages import RecordingCluster, take_turn
 
 if TYPE_CHECKING:

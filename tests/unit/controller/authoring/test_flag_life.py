@@ -21,7 +21,7 @@ from controller.authoring.flag_life import (
 from controller.flagsets.constant_parts import constant_result
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -19,7 +19,8 @@ from controller.runtime.cache import Cache, Change
 from controller.runtime.result import settle
 from controller.runtime.watches import indexes_of, keys_to_wake
 from evaluator.flags.candidates import candidate_digest, changed_flags
-from tests.worlds.objects import flag_set_of, thing
+from tests.worlds.flags import flag_set_of
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

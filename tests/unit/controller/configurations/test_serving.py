@@ -24,8 +24,8 @@ from controller.runtime.setbacks import Stalled
 from controller.runtime.watches import keys_to_wake
 from evaluator.flags.canonical import digest
 from tests.statuses import find, read_condition
+from tests.worlds.flags import flag_set_of
 from tests.worlds.flagsets import BROKEN, START, flag
-from tests.worlds.objects import flag_set_of
 from tests.worlds.stages import take_turn, written_by
 
 KIND = "FeatureFlagConfiguration"

@@ -10,8 +10,9 @@ from controller.runtime.result import Done
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
 from tests.statuses import stored_fields
+from tests.worlds.flags import flag_set_of
 from tests.worlds.flagsets import BROKEN, ODD, flag
-from tests.worlds.objects import flag_set_of, thing
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

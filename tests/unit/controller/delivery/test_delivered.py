@@ -19,7 +19,8 @@ from controller.proxy.building import EncodedFlagSet, build
 from controller.runtime.cache import Cache
 from evaluator.flags.accept import Progress
 from evaluator.flags.rollouts import Rollout
-from tests.worlds.objects import flag, flag_set_of, thing
+from tests.worlds.flags import flag, flag_set_of
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

@@ -13,7 +13,8 @@ from controller.delivery.delivered import Delivered, RemoteFlags, compose, deliv
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import BUCKETING_KEY, Bucketing, FlagSet
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from tests.worlds.objects import flag_set_of, thing
+from tests.worlds.flags import flag_set_of
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

@@ -8,7 +8,8 @@ from controller.api.meta import ObjectKey, Resource
 from controller.delivery.overrides import BY_WRITER, target_of
 from controller.delivery.rollouts import PromotedSets
 from controller.runtime.cache import Cache
-from tests.worlds.objects import flag, thing
+from tests.worlds.flags import flag
+from tests.worlds.objects import thing
 from tests.worlds.stages import written_by
 
 TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")

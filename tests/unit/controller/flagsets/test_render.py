@@ -16,7 +16,7 @@ from controller.delivery.delivered import LARGEST, SHARD_BYTES, TooLargeError
 from controller.flagsets.build import RenderTarget, configuration_manifests, flag_manifest
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.model import Flag, FlagSet, State
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

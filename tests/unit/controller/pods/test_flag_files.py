@@ -21,7 +21,8 @@ from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed
 from controller.runtime.watches import indexes_of
 from tests.waiting import run_beside, run_until, until
-from tests.worlds.objects import switches, thing
+from tests.worlds.flags import switches
+from tests.worlds.objects import thing
 from tests.worlds.pods import marked_pod
 from tests.worlds.stages import Sink
 

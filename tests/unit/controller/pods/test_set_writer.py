@@ -16,7 +16,8 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Passing
 from tests.clock import Clock
 from tests.waiting import run_until
-from tests.worlds.objects import NAMESPACE, flags, workload
+from tests.worlds.flags import flags
+from tests.worlds.objects import NAMESPACE, workload
 from tests.worlds.stages import RecordingCluster, Sink
 
 KIND = "FeatureFlagConfiguration"

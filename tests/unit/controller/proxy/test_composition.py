@@ -29,7 +29,7 @@ from evaluator.flags.saved import encode as encode_saved
 from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
 from evaluator.wire.sync_messages import encode
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 
 KEYS = ("a", "b", "c", "d")
 values = st.sampled_from(["on", "off"])

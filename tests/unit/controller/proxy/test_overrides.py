@@ -11,7 +11,7 @@ from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.waiting import until
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 from tests.worlds.proxy import Scene, large
 from tests.worlds.stages import written_by
 

@@ -12,7 +12,7 @@ from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.rollouts import ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.test_overrides import documents
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 from tests.worlds.proxy import Scene, large
 from tests.worlds.stages import written_by
 

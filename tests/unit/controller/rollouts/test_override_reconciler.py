@@ -22,7 +22,8 @@ from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import MOST_LAYERS
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.statuses import read_condition
-from tests.worlds.objects import flag, manifest
+from tests.worlds.flags import flag
+from tests.worlds.objects import manifest
 from tests.worlds.stages import RecordingCluster, take_turn, written_by
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
-from tests.worlds.objects import flag, thing
+from tests.worlds.flags import flag
+from tests.worlds.objects import thing
 from tests.worlds.stages import written_by
 
 if TYPE_CHECKING:

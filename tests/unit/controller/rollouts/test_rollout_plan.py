@@ -20,7 +20,7 @@ from controller.delivery.changed_flags import numbered_users
 from controller.rollouts.rollout_plan import PlannedChange, RolloutPlan, plan
 from evaluator.flags.candidates import changed_flags
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Flag, FlagSet, State
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 from tests.worlds.rollouts import ClusterWorld, definition
 
 SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)

@@ -29,7 +29,7 @@ from evaluator.flags.overrides import (
 )
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.wire.sync_messages import encode
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 
 if TYPE_CHECKING:
     from evaluator.resolving.resolution import Resolution

@@ -18,7 +18,7 @@ from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resol
 from evaluator.targeting.values import variant_name
 from tests.contract.generated_flags import contexts, definitions
 from tests.rollout_sets import NEW, PLAIN, rolled_out
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

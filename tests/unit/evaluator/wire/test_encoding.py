@@ -20,7 +20,7 @@ from evaluator.wire.sync_messages import METHODS, SyncMethod, encode, encode_met
 from tests.contract.generated_flags import contexts, definitions
 from tests.worlds import evaluator as fakes
 from tests.worlds.evaluator import flag, flag_set
-from tests.worlds.objects import flag_set_of
+from tests.worlds.flags import flag_set_of
 
 
 def encode_and_parse(flags: FlagSet) -> Any:
