@@ -238,6 +238,7 @@ def _documents(content: bytes, file: str) -> Iterator[ObjectManifest]:
         while loader.check_node():
             node = loader.get_node()
             body = loader.construct_document(node)
+            _require_tree(body)
             items = (
                 _fields(node).get("items", (None, None))[1] if isinstance(node, yaml.MappingNode) else None
             )
@@ -249,6 +250,14 @@ def _documents(content: bytes, file: str) -> Iterator[ObjectManifest]:
                 yield ObjectManifest(body, file, node)
     finally:
         loader.dispose()
+
+
+def _require_tree(body: object) -> None:
+    """Raise YAMLError for a value within itself, which JSON cannot have."""
+    try:
+        json.dumps(body, default=str)
+    except ValueError:
+        raise yaml.YAMLError("an alias stands within the value that it names") from None
 
 
 _MOST_STORED: Final = 3 << 19

@@ -200,6 +200,10 @@ REGISTER: Final = (
         ),
     ),
     SharedResource(
+        "remembered webhooks", _CONTROLLER, "FlagReceiver", "512 of one", "512", "ten minutes", "",
+        ("controller.events.webhook_server:_seen",),
+    ),
+    SharedResource(
         "caches of flag sets", "page, controller", "none", "64 and 10,000", _KEPT, "a newer version", "",
         (
             "controller.app.cluster_page:_compiled", "controller.app.cluster_page:_states",

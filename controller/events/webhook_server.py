@@ -11,10 +11,11 @@ import itertools
 import json
 import logging
 import math
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from controller.api import flagreceiver
 from controller.api.fields import InvalidSpecError, read
@@ -55,7 +56,7 @@ def webhook_path(token: bytes, key: ObjectKey) -> str:
 class ReplayGuard:
     """The recent deliveries of one receiver. `now`: seconds of a monotonic clock."""
 
-    _seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    _seen: LRUCache[str, float] = field(default_factory=partial(LRUCache, REMEMBERED))
     _pace: Pace = field(default_factory=partial(Pace, BURST, PER_SECOND))
 
     def is_replay(self, identity: str, now: float) -> bool:
@@ -67,10 +68,7 @@ class ReplayGuard:
         """Accept the delivery and return 0, or return the seconds to wait if there were too many."""
         if wait := self._pace.wait(now, most=0.0):
             return wait
-        self._seen.pop(identity, None)
         self._seen[identity] = now
-        while len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
         return 0.0
 
 

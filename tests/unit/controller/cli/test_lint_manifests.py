@@ -227,6 +227,10 @@ WRONG: Final[dict[str, tuple[str, str]]] = {
         "template makes: helm template … | flagstaff lint -f -",
     ),
     "a template's condition": ("{{- if .Values.on }}\na: 1\n{{- end }}\n", "the {{ … }} or {% … %}"),
+    "an alias within itself": (
+        "a: &a {b: *a}\n",
+        "error: not YAML: an alias stands within the value that it names",
+    ),
     "an open bracket": ("a: [1\nb: 2\n", "error: not YAML: `,` or `]` was expected"),
     "a tab": ("a:\n\t- b\n", "x.yaml:2:1: error: not YAML: a tab stands where only spaces may be"),
 }  # fmt: skip
