@@ -165,9 +165,14 @@ def _said_once(problems: Sequence[Problem]) -> list[Problem]:
 def _partial_note(file: str) -> Problem:
     """Return a note on a document that lacks what other layers of its flag set may have."""
     folder = posixpath.dirname(file) or "."
+    layers = (
+        f"--path {folder} --path OVERLAY"
+        if posixpath.basename(folder) == "base"
+        else f"--path BASE --path {folder}"
+    )
     message = (
         "the file was checked on its own; if it is a layer of a flag set, check all layers together, base "
-        f"first: flagstaff lint --path BASE --path {folder}"
+        f"first: flagstaff lint {layers}"
     )
     return Problem(file, 0, 0, Severity.NOTE, "missing-base", message)
 

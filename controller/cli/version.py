@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controller.cli.clusters import add_kubeconfig_arguments
 from controller.cli.output import DOCUMENTS, add_output_argument, document
@@ -12,6 +12,7 @@ from evaluator.host.build_version import describe_build
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
 
 def configure_version(parser: argparse.ArgumentParser) -> None:
@@ -49,13 +50,22 @@ def run(options: argparse.Namespace) -> int:
 
 async def _running(options: argparse.Namespace) -> dict[str, str]:
     """The images of the installation, by Deployment."""
-    from controller.cli.cluster_checks import deployments_of, images_of
+    from controller.cli.cluster_checks import deployments_of
     from controller.cli.clusters import ClusterScope
     from controller.cli.connection import open_connection
 
     scope = ClusterScope(options.kubeconfig, options.context, everywhere=True)
     async with open_connection(scope) as connection:
         deployments = await deployments_of(connection.cluster, options.system_namespace)
-    return {one["metadata"]["name"]: ", ".join(images_of(one)) for one in deployments} or {
+    return {one["metadata"]["name"]: running_text(one) for one in deployments} or {
         options.system_namespace: "no Deployment of Flagstaff"
     }
+
+
+def running_text(deployment: Mapping[str, Any]) -> str:
+    """The images of a Deployment, and whether it has no replica that runs them."""
+    # Imported here, as above.
+    from controller.cli.cluster_checks import images_of
+
+    images = ", ".join(images_of(deployment))
+    return images if deployment["spec"].get("replicas", 1) else f"{images} (0 replicas)"

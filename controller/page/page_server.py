@@ -235,9 +235,10 @@ class PageServer:
         self._thread = FairThreads(1, 0, resource="page thread")
 
     def routes(self) -> Routes:
-        """`/ui`, its views, its files, and the stream of changes."""
+        """`/ui`, to which `/` leads, its views, its files, and the stream of changes."""
         return Routes(
             http={
+                ("GET", "/"): lambda _: Response(302, b"", (("location", PREFIX), *SAFE)),
                 ("GET", PREFIX): self.answer,
                 ("GET", f"{PREFIX}/*"): self.answer,
                 ("POST", f"{PREFIX}/*"): self.answer,

@@ -21,7 +21,7 @@ from controller.app.settings import (
     ControllerSettings,
     ProxySettings,
 )
-from controller.cli import VERBS, configure, published, shared_resources
+from controller.cli import VERBS, configure, published, shared_resources, whole_parser
 from controller.cli.arguments import PASSWORD
 from evaluator.http.limits import Limits
 from evaluator.server import context
@@ -308,6 +308,24 @@ def test_each_printed_command_is_typed_by_a_test_or_says_why_not() -> None:
         if step.command and "\n" not in step.command and not step.command.startswith(tuple(ELSEWHERE))
     ]
     assert untyped == []
+
+
+def test_each_printed_command_of_flagstaff_is_one_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = whole_parser()
+    refused = []
+    for page in OF_USERS:
+        for line in re.sub(r"\\\n\s*", "", text(page)).splitlines():
+            printed = re.match(r"    (?:\$ )?(flagstaff [a-z][^|&#]*)", line)
+            # What has brackets or dots is no command, but the form of several.
+            if printed is None or re.search(r"\[|…", line):
+                continue
+            command = re.sub(r"\$\([^)]*\)", "x", printed[1]).partition(" >")[0]
+            try:
+                parser.parse_args(shlex.split(command)[1:])
+            except SystemExit as ended:
+                if ended.code:
+                    refused.append(f"{page}: {command}: {capsys.readouterr().err}")
+    assert refused == []
 
 
 def test_a_printed_command_can_be_read_by_a_shell() -> None:

@@ -81,6 +81,16 @@ def test_a_layer_checked_on_its_own_is_told_how_to_check_all(
     assert "flagstaff lint --path BASE --path production" in capsys.readouterr().out
 
 
+def test_a_base_checked_on_its_own_is_named_as_the_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "flags/base").mkdir(parents=True)
+    (tmp_path / "flags/base/flags.yaml").write_text("flags: {a: {variants: {new: true}}}")
+    monkeypatch.chdir(tmp_path)
+    assert main(["lint", "flags/base"]) == 1
+    assert "flagstaff lint --path flags/base --path OVERLAY" in capsys.readouterr().out
+
+
 MANIFESTS = """
 kind: List
 apiVersion: v1

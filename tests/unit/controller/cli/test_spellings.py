@@ -9,6 +9,7 @@ import pytest
 
 from controller.api.kind import PrinterColumn
 from controller.cli import VERB_GROUPS, VERBS, main
+from controller.cli.version import running_text
 from tests.stub_api import StubApi, stub_api
 
 if TYPE_CHECKING:
@@ -262,3 +263,9 @@ def test_table_of_a_kind_has_the_columns_of_kubectl(run: Print, stub: StubApi) -
 def test_paths_of_columns_are_read_as_kubectl_reads_them(path: str, texts: list[str]) -> None:
     spec = {"name": "a", "list": [{"name": "b"}, {"name": "c", "on": True}], "example.com/x": "y"}
     assert PrinterColumn("Column", path).texts({"spec": spec}) == texts
+
+
+@pytest.mark.parametrize(("replicas", "shown"), [(2, "flagstaff:1"), (0, "flagstaff:1 (0 replicas)")])
+def test_the_version_of_a_deployment_without_replicas_says_so(replicas: int, shown: str) -> None:
+    template = {"spec": {"containers": [{"image": "flagstaff:1"}]}}
+    assert running_text({"spec": {"replicas": replicas, "template": template}}) == shown

@@ -113,3 +113,12 @@ async def test_views_of_one_reader_that_take_for_ever_keep_no_other_from_a_view(
         for task in hostile:
             task.cancel()
         await asyncio.wait(hostile)
+
+
+async def test_the_address_of_the_port_leads_to_the_page() -> None:
+    async with (
+        serve_page("nobody") as (url, _),
+        aiohttp.ClientSession() as client,
+        client.get(url.removesuffix("/ui/flags")) as answer,
+    ):
+        assert (answer.status, answer.url.path) == (200, "/ui")
