@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.authoring.flag_test_reports import as_annotations, as_junit, test_run_record
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0: all tests pass; 1: one fails, a definition is bad, or too little is covered; 2: wrong usage; 3: no
     source.
     """
-    arguments.paths = [*arguments.layers, *arguments.paths]
+    _name_layers(arguments)
     options = local_options(arguments)
     if not arguments.watch:
         return asyncio.run(_run_once(options, arguments))
@@ -90,6 +91,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise Exit("--watch reads the files of a folder; leave out --ref, and name a folder", USAGE)
     asyncio.run(_watch(options, arguments))
     return OK
+
+
+def _name_layers(arguments: argparse.Namespace) -> None:
+    """Read PATHs as `--path`; one alone that leads out of the current folder is a folder of its own, as for
+    `lint`.
+    """
+    arguments.paths = [*arguments.layers, *arguments.paths]
+    path = Path(*arguments.layers)
+    if len(arguments.paths) == len(arguments.layers) == 1 and (path.is_absolute() or ".." in path.parts):
+        folder = path.is_dir()
+        arguments.source, arguments.paths = (str(path), []) if folder else (str(path.parent), [path.name])
 
 
 async def _watch(options: LocalOptions, arguments: argparse.Namespace) -> None:

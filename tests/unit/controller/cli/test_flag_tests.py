@@ -100,6 +100,14 @@ def test_layers_are_tested_as_the_set_that_they_make(shop: Path, capsys: pytest.
     assert main(layers) == 0
 
 
+@pytest.mark.parametrize("path", ["{}", "{}/shop.yaml", "../{name}", "../{name}/shop.yaml"])
+def test_one_path_may_lead_out_of_the_current_folder(
+    shop: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["test", path.format(shop, name=shop.name)]) == 0
+    assert capsys.readouterr().out.startswith("1 test, 0 failed")
+
+
 def test_a_commit_is_tested_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     repository = Repository(tmp_path / "repository")
     repository.write("shop.yaml", FLAGS)
