@@ -9,13 +9,13 @@ The work is bounded by counts, never by a clock: the same tests pass or fail on 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.authoring.flag_test_coverage import LOOPS, Coverage, ReachedParts
+from controller.authoring.shares import HASHES, hash_input
 from evaluator.flags.diff import same
 from evaluator.flags.model import ABSENT, Bucketing, FlagSet, Json, Path
 from evaluator.flags.problems import Problem, Severity
@@ -44,7 +44,6 @@ MOST_WORK: Final = 20_000_000
 """Most results of operators in all tests of a flag set: about half a minute."""
 _MOST_RANGES: Final = 10_000
 """Most ranges of hashes of one flag; beyond, its shares are estimated."""
-_HASHES: Final = 1 << 32
 _NO_VARIANT: Final = "(no variant)"
 _TIMESTAMP: Final = f"{FLAGD}.timestamp"
 _VARIABLES: Final = frozenset({"var", "missing", "missing_some"})
@@ -114,7 +113,7 @@ class _Reports:
     values: dict[Path, Json] = field(default_factory=dict)
     steps: int = 0
     reads_time: bool = False
-    range_end: int = _HASHES
+    range_end: int = HASHES
     """The first hash beyond the one that was given for which the answer may differ."""
 
     def __call__(self, path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
@@ -204,13 +203,14 @@ class _Runs:
             rule = _rule_of(self.flags, test.subject)
         except RuleTooLarge:
             rule = None
-        sources = {*_hash_sources(rule)}
+        bucketing = self.flags.bucketing_of(self.flags[test.subject].flag)
+        sources = {*_hash_sources(rule, test.subject, bucketing)}
         shares, how = None, "exactly"
-        # Without any `fractional`, the answer is one for all keys, unless the rule reads the key itself.
-        if (attribute := _one_attribute(sources or {(TARGETING_KEY, "")}, rule)) is not None:
-            shares = self._exact(test, attribute)
+        if attributes := _one_source(sources, rule):
+            shares = self._exact(test, attributes)
         if shares is None:
-            shares, how = self._estimate(test, sources), f"of {SAMPLES:,} keys"
+            varied = {name for source in sources if source is not None for name in source[1] if name}
+            shares, how = self._estimate(test, varied or {TARGETING_KEY}), f"of {SAMPLES:,} keys"
         if shares is None:
             came = "a rule that reads $flagd.timestamp: give the test a `time`"
             return TestOutcome(test, _expected(test), came, passed=False)
@@ -220,11 +220,13 @@ class _Runs:
         passed = all(share.admits(percent.get(name, Fraction(0))) for name, share in wanted.items())
         return TestOutcome(test, _expected(test), f"{came} ({how})", passed)
 
-    def _exact(self, test: FlagTest, attribute: str) -> Counter[str] | None:
+    def _exact(self, test: FlagTest, attributes: Iterable[str]) -> Counter[str] | None:
         """Count the hashes of each variant, range by range; None where there are too many ranges."""
         hashed = [0]
         flags = self._with_hash(test.subject, lambda: hashed[0])
-        context = _with(test.context, attribute, attribute)
+        context = test.context
+        for attribute in attributes:
+            context = _with(context, attribute, attribute)
         shares: Counter[str] = Counter()
         for _ in range(_MOST_RANGES):
             reports = _Reports()
@@ -234,15 +236,14 @@ class _Runs:
             self._count(test.subject, resolution, reports)
             shares[_name_of(resolution)] += reports.range_end - hashed[0]
             hashed[0] = reports.range_end
-            if hashed[0] >= _HASHES:
+            if hashed[0] >= HASHES:
                 return shares
             if self.work_left <= 0:
                 break
         return None
 
-    def _estimate(self, test: FlagTest, sources: set[tuple[str, str] | None]) -> Counter[str] | None:
+    def _estimate(self, test: FlagTest, attributes: Collection[str]) -> Counter[str] | None:
         """Count the variants of synthetic keys; None where the test needs a time."""
-        attributes = {source[0] for source in sources if source is not None} or {TARGETING_KEY}
         shares: Counter[str] = Counter()
         cost = 1
         for index in range(SAMPLES):
@@ -293,7 +294,7 @@ def _rule_of(flags: CompiledFlagSet, key: str) -> Json:
 
 def _constant(percent: Fraction) -> Callable[[], int]:
     """The first hash that is at or beyond a percentage of all."""
-    hashed = -((-percent * _HASHES) // 100)
+    hashed = -((-percent * HASHES) // 100)
     return lambda: int(hashed)
 
 
@@ -355,46 +356,32 @@ def _with(context: Mapping[str, Json], attribute: str, value: str) -> dict[str, 
 # -- what a rule hashes --------------------------------------------------------------------------------------
 
 
-def _hash_sources(node: Json, *, in_loop: bool = False) -> Iterator[tuple[str, str] | None]:
-    """For each `fractional`: the attribute that it hashes, and the expression that does; None: it cannot be
-    told.
-    """
+def _hash_sources(
+    node: Json, flag_key: str, bucketing: Bucketing, *, in_loop: bool = False
+) -> Iterator[tuple[str, tuple[str, ...]] | None]:
+    """For each `fractional`: what it hashes, and the attributes in that; None: it cannot be told."""
     if isinstance(node, list):
         for part in node:
-            yield from _hash_sources(part, in_loop=in_loop)
+            yield from _hash_sources(part, flag_key, bucketing, in_loop=in_loop)
     elif isinstance(node, dict) and len(node) == 1:
         ((name, values),) = node.items()
         if name == "fractional":
-            yield None if in_loop else _hash_source(values)
-        yield from _hash_sources(values, in_loop=in_loop or name in LOOPS)
+            readable = not in_loop and isinstance(values, list) and values
+            yield hash_input(flag_key, values, bucketing) if readable else None
+        yield from _hash_sources(values, flag_key, bucketing, in_loop=in_loop or name in LOOPS)
 
 
-def _hash_source(values: Json) -> tuple[str, str] | None:
-    if not isinstance(values, list) or not values:
-        return None
-    if isinstance(values[0], list):
-        return TARGETING_KEY, ""
-    names = [name for name in _variables(values[0]) if name != f"{FLAGD}.flagKey"]
-    joins = isinstance(values[0], dict) and len(values[0]) == 1 and next(iter(values[0])) in ("var", "cat")
-    if not joins or len(names) != 1 or not names[0]:
-        return None
-    return names[0], json.dumps(values[0], sort_keys=True)
-
-
-def _one_attribute(sources: set[tuple[str, str] | None], rule: Json) -> str | None:
-    """The attribute that all of a rule's `fractional`s hash, and nothing else of the rule reads."""
-    if len(sources) != 1 or (source := next(iter(sources))) is None:
-        return None
-    attribute = source[0]
+def _one_source(sources: set[tuple[str, tuple[str, ...]] | None], rule: Json) -> tuple[str, ...]:
+    """The attributes that all of a rule's `fractional`s hash, and nothing else of the rule reads; empty where
+    there are none such. Without any `fractional`, the targeting key.
+    """
+    source = next(iter(sources)) if len(sources) == 1 else None if sources else ("", (TARGETING_KEY,))
+    attributes = () if source is None or not all(source[1]) else source[1]
     for name in _variables(rule, but_hashed=True):
-        if (
-            name is None
-            or not name
-            or f"{name}.".startswith(f"{attribute}.")
-            or attribute.startswith(f"{name}.")
-        ):
-            return None
-    return attribute
+        for attribute in attributes:
+            if not name or f"{name}.".startswith(f"{attribute}.") or attribute.startswith(f"{name}."):
+                return ()
+    return attributes
 
 
 def _variables(node: Json, *, but_hashed: bool = False) -> Iterator[str | None]:
