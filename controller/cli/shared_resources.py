@@ -200,7 +200,7 @@ REGISTER: Final = (
         ),
     ),
     SharedResource(
-        "remembered webhooks", _CONTROLLER, "FlagReceiver", "512 of one", "512", "ten minutes", "",
+        "remembered webhooks", _CONTROLLER, "none", "512 of a FlagReceiver", "512 of each", "ten minutes", "",
         ("controller.events.webhook_server:_seen",),
     ),
     SharedResource(
