@@ -78,6 +78,8 @@ def main() -> int:
         print("ready", flush=True)
         stop.wait()
         say("stopping")
+    # What failed on the way here left its logs.
+    shutil.rmtree(FOLDER, ignore_errors=True)
     return 0
 
 

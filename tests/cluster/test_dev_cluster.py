@@ -64,6 +64,7 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
         if process.stdout is not None:
             process.stdout.close()
     assert code == 0
+    assert not folder.exists()
     wait_until_gone(children)
 
 
