@@ -103,8 +103,9 @@ def _webhooks(
     """Those for pods, for workloads that carry flags, for FlagOverrides, and for objects of our kinds.
     `judges`: those of objects, and of workloads.
     """
-    refusals = Refusals(events, now)
-    flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, asyncio.get_running_loop().time)
+    clock = asyncio.get_running_loop().time
+    refusals = Refusals(events, now, clock)
+    flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, clock)
 
     def report(request: Mapping[str, Any], why: str) -> None:
         refusals.report(request, why)

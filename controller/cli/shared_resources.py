@@ -242,9 +242,9 @@ REGISTER: Final = (
         "the oldest goes, and may be reported again", "an hour", "",
         (
             "controller.events.outbox:early", "controller.events.provider_outbox:recent",
+            "controller.pods.refusals:_paces", "controller.pods.refusals:_reported",
             "controller.pods.refusals:_reported", "controller.pods.refusals:_reported",
-            "controller.pods.refusals:_reported", "controller.runtime.event_queue:_known",
-            "controller.runtime.cache:_deleted",
+            "controller.runtime.event_queue:_known", "controller.runtime.cache:_deleted",
         ),
     ),
     SharedResource(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from controller.api import flagset
 from controller.api.kinds import EVENT, FLAG_SET
@@ -18,6 +17,7 @@ from controller.pods.installation import FLAG_SETS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.event import Event, EventSink, EventType, Occurrence, event_of
 from controller.runtime.informer import Informer, body_as_spec
+from controller.runtime.limits import Pace
 from controller.runtime.plain_text import one_line
 from evaluator.host.times import parse_time
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 REASON: Final = "InjectionRefused"
 MOST: Final = 100
-"""Events a minute: any client that reaches the port may ask in the API server's name."""
+"""Events at once, and again each minute: whoever reaches the port may ask in the API server's name."""
 MOST_OF_ONE: Final = 20
 """Most of these of one namespace."""
 APART: Final = 60.0
@@ -38,28 +38,25 @@ APART: Final = 60.0
 class Refusals:
     """Hands each to `events` once, up to MOST and MOST_OF_ONE; the next try of a pod reports the others."""
 
-    def __init__(self, events: EventSink, now: Callable[[], datetime]) -> None:
-        """`now`: aware."""
+    def __init__(self, events: EventSink, now: Callable[[], datetime], clock: Callable[[], float]) -> None:
+        """`now`: aware; `clock`: seconds, does not jump."""
         self._events = events
         self._now = now
-        self._since = now()
-        self._counts: Counter[str] = Counter()
-        """Numbers by namespace, for this minute."""
-        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, 3_600.0, lambda: now().timestamp())
+        self._clock = clock
+        self._pace = Pace(MOST, MOST / 60)
+        self._paces: LRUCache[str, Pace] = LRUCache(1_024)
+        """By namespace."""
+        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, 3_600.0, clock)
         """Keys: a pod that is refused is tried again and again."""
 
     def report(self, request: Mapping[str, Any], message: str) -> None:
         """Report a refused review of `request` with its message."""
-        now = self._now()
-        event = refusal(request, message, now)
+        event = refusal(request, message, self._now())
         if event is None or event.key in self._reported:
             return
-        if not 0 <= (now - self._since).total_seconds() < 60.0:
-            self._since = now
-            self._counts.clear()
-        namespace = event.object.namespace
-        if self._counts[namespace] < MOST_OF_ONE and self._counts.total() < MOST:
-            self._counts[namespace] += 1
+        pace = self._paces.setdefault(event.object.namespace, Pace(MOST_OF_ONE, MOST_OF_ONE / 60))
+        seconds = self._clock()
+        if not pace.wait(seconds, most=0.0) and not self._pace.wait(seconds, most=0.0):
             self._reported[event.key] = True
             self._events.accept(event)
 

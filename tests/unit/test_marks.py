@@ -29,7 +29,7 @@ PROOF: Final = {
     CONTENT: "author committed-at subject verified-by signed-at link page changes differences"
     " revision digest bucketing held-from left-out secret stale stale-since flag-set flag-sets provider"
     " provider-version rollout-step rollout-share rollout-candidate rollout-arm"
-    " override override-reason override-expires override-hides override-beneath",
+    " override override-reason override-expires override-hides override-beneath prerequisites",
     POD: "containers image resources log-level sidecar port management-port sync-port ofrep-port"
     " on-missing-flags start-deadline socket-path state-claim"
     " openfeature.dev/enabled openfeature.dev/transport openfeature.dev/flags"
