@@ -42,7 +42,6 @@ from evaluator.host.signals import stop_at_signals, work_until
 from evaluator.http.limits import Limits
 from evaluator.http.listener import Listener
 from evaluator.http.messages import Call, Request, Response, header, host_of
-from evaluator.http.routes import Routes, merge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
@@ -168,8 +167,6 @@ def _call(request: Request) -> Call:
 
 LIMITS: Final = replace(Limits(), body_bytes=65_536, connections=2_000, connections_per_host=2_000)
 """Of the port of the page. A login proxy has all connections from one address."""
-TO_PAGE: Final = Routes(http={("GET", "/"): lambda _: Response(307, b"", (("location", PREFIX),))})
-"""Leads from the root of the port to the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +194,7 @@ async def open_page(settings: PageSettings) -> AsyncIterator[PageProcess]:
         counts = PageMetrics(frame.registry, views.health, lambda: len(streams))
         management = await frame.manage(views.readiness)
         server = PageServer(partial(_count, callers, counts), streams, now)
-        listener = Listener(merge(server.routes(), TO_PAGE), LIMITS, name="page")
+        listener = Listener(server.routes(), LIMITS, name="page")
         page = await frame.listen(listener, settings.page_host, settings.page_port, tls)
         frame.stack.callback(server.close)
         yield PageProcess({"page": page, "management": management}, views)
@@ -282,7 +279,7 @@ async def open_own_page(
         streams = PageStreams(asyncio.get_running_loop(), caller.changes_for)
         views.notify = streams.notify
         server = PageServer(caller.source_for, streams, now, local=True)
-        listener = Listener(merge(server.routes(), TO_PAGE), LIMITS, name="page")
+        listener = Listener(server.routes(), LIMITS, name="page")
         # The default port is that of the process in a cluster.
         fixed_port = settings.page_port if "page_port" in settings.model_fields_set else 0
         port = await listener.start(_HOST, fixed_port)
