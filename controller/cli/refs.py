@@ -89,11 +89,11 @@ def _report(arguments: argparse.Namespace, keys: Sequence[str]) -> CodeReport:
     gone = [key for key in keys if key not in found.references]
     removed = removals(arguments.code, gone, options, arguments.lookback) if arguments.lookback else {}
     if arguments.since is not None:
-        found = _added(found, added_lines(arguments.code, arguments.since))
+        found = _keep_added(found, added_lines(arguments.code, arguments.since))
     return CodeReport(keys, found, removed, arguments.since)
 
 
-def _added(found: CodeSearch, lines: Mapping[str, frozenset[int]]) -> CodeSearch:
+def _keep_added(found: CodeSearch, lines: Mapping[str, frozenset[int]]) -> CodeSearch:
     """What lines that were added refer to."""
 
     def kept(references: Iterable[CodeReference]) -> list[CodeReference]:
@@ -187,7 +187,7 @@ def as_csv(report: CodeReport) -> str:
 def as_markdown(report: CodeReport) -> str:
     """For a comment on a pull request: first what it uses that is not defined."""
     lines = [
-        f"- :x: `{place.file}:{place.line}` uses `{place.key}`, which is not defined"
+        f"- :x: `{_cell(place.file)}:{place.line}` uses `{_cell(place.key)}`, which is not defined"
         for place in report.found.undefined
     ]
     if report.found.references:

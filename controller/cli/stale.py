@@ -190,23 +190,23 @@ def _requests(address: str, days: int) -> dict[str, float]:
     import urllib3
 
     query = urllib.parse.urlencode({"query": _QUERY.format(days=max(1, days))})
+    # What is printed has no password of the URL.
+    shown = address.rpartition("@")[2].removeprefix("http://").removeprefix("https://")
     try:
         with urllib3.PoolManager() as pool:
             url = f"{address.rstrip('/')}/api/v1/query?{query}"
             response = pool.request("GET", url, preload_content=False, timeout=_SECONDS, retries=1)
             content = response.read(_MOST_BYTES + 1)
         if response.status != 200 or len(content) > _MOST_BYTES:
-            raise Exit(
-                f"{address} answers {response.status} to a query, or at too great a length", UNREACHABLE
-            )
+            raise Exit(f"{shown} answers {response.status} to a query, or at too great a length", UNREACHABLE)
         results = json.loads(content)["data"]["result"]
         return {
             str(result["metric"].get("feature_flag_key", "")): float(result["value"][1]) for result in results
         }
     except urllib3.exceptions.HTTPError as error:
-        raise Exit(f"{address} cannot be asked: {type(error).__name__}", UNREACHABLE) from None
+        raise Exit(f"{shown} cannot be asked: {type(error).__name__}", UNREACHABLE) from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise Exit(f"{address} does not answer as Prometheus does", UNREACHABLE) from None
+        raise Exit(f"{shown} does not answer as Prometheus does", UNREACHABLE) from None
 
 
 def _remark(text: str) -> None:

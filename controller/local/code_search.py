@@ -117,7 +117,7 @@ def search(
     found = 0
     for file, text in texts:
         references = find_references(file, text, names)
-        for reference in references.references[: bounds.references - found]:
+        for reference in references.references[: max(0, bounds.references - found)]:
             result.references.setdefault(reference.key, []).append(reference)
         found += len(references.references)
         result.undefined += references.undefined

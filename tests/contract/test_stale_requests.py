@@ -48,5 +48,7 @@ def test_what_is_no_prometheus_is_named(capsys: pytest.CaptureFixture[str], tmp_
         port = running.ready()["management"]
         assert main(["stale", str(tmp_path), "--prometheus", f"http://127.0.0.1:{port}"]) == 3
     assert "answers 404" in capsys.readouterr().err
-    assert main(["stale", str(tmp_path), "--prometheus", "http://127.0.0.1:1"]) == 3
-    assert "http://127.0.0.1:1 cannot be asked" in capsys.readouterr().err
+    assert main(["stale", str(tmp_path), "--prometheus", "http://ada:s3cret@127.0.0.1:1"]) == 3
+    said = capsys.readouterr().err
+    assert "127.0.0.1:1 cannot be asked" in said
+    assert "s3cret" not in said

@@ -136,3 +136,6 @@ def test_bounds_are_noted(tmp_path: Path) -> None:
     found = search(tmp_path, KEYS, SearchOptions(), SearchBounds(files=1, references=2))
     assert (found.files, len(found.references["new-cart"])) == (1, 2)
     assert found.notes == ["only the first 1 files are searched", "1 more references are not listed"]
+    (tmp_path / "b.py").write_text(CALL * 3, encoding="utf-8")
+    found = search(tmp_path, KEYS, SearchOptions(), SearchBounds(references=1))
+    assert (len(found.references["new-cart"]), found.notes) == (1, ["5 more references are not listed"])
