@@ -145,7 +145,7 @@ def find_references(file: str, text: str, names: FlagNames) -> FileReferences:
     for offset, key, name in sorted(_places(text, names)):
         reference = lines.reference(file, offset, key, name)
         references.setdefault((reference.line, key), reference)
-    undefined = [lines.reference(file, offset, key, key) for offset, key in _undefined(text, names)]
+    undefined = [lines.reference(file, offset, key, key) for offset, key in _undefined_calls(text, names)]
     return FileReferences(
         tuple(references.values())[:MOST_OF_A_FILE],
         tuple(undefined[:MOST_OF_A_FILE]),
@@ -153,7 +153,7 @@ def find_references(file: str, text: str, names: FlagNames) -> FileReferences:
     )
 
 
-def _undefined(text: str, names: FlagNames) -> Iterator[tuple[int, str]]:
+def _undefined_calls(text: str, names: FlagNames) -> Iterator[tuple[int, str]]:
     for quoted in _QUOTED.finditer(text):
         at, key = quoted.start(), quoted[1]
         # Few texts are a first argument, or stand after a context.

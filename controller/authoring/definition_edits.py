@@ -46,7 +46,7 @@ def with_value(source: bytes, file: str, path: Path, value: Json) -> bytes:
     parent[path[-1]] = value
     mark = b"\xef\xbb\xbf" if source.startswith(b"\xef\xbb\xbf") else b""
     text = source.removeprefix(mark).decode()
-    made = mark + _edited(text, path, value, in_json=format_of(file) is not Syntax.YAML).encode()
+    made = mark + _edit(text, path, value, in_json=format_of(file) is not Syntax.YAML).encode()
     after = read_document(made, file=file)
     if after.findings or not same(after.value, meant):
         where = ".".join(map(str, path))
@@ -54,7 +54,7 @@ def with_value(source: bytes, file: str, path: Path, value: Json) -> bytes:
     return made
 
 
-def _edited(text: str, path: Path, value: Json, *, in_json: bool) -> str:
+def _edit(text: str, path: Path, value: Json, *, in_json: bool) -> str:
     # JSON is YAML, too, but for the places that only its own reader allows: tabs, and long keys.
     try:
         root = yaml.compose(text.replace("\t", " ") if in_json else text, Loader=yaml.CSafeLoader)
@@ -69,18 +69,16 @@ def _edited(text: str, path: Path, value: Json, *, in_json: bool) -> str:
     if isinstance(parent, yaml.SequenceNode) or (
         isinstance(old, yaml.ScalarNode) and not empty and old.style not in _BLOCK
     ):
-        return _spliced(
+        return _splice(
             text, old.start_mark.index, _end_of(text, old), _written(value, _style(old), in_json=in_json)
         )
     colon = text.index(":", key.end_mark.index) + 1
     gap = text[colon : old.start_mark.index]
     lead = gap if gap and not gap.strip() and "\n" not in gap else " "
-    return _spliced(
-        text, colon, max(colon, _end_of(text, old)), lead + _written(value, None, in_json=in_json)
-    )
+    return _splice(text, colon, max(colon, _end_of(text, old)), lead + _written(value, None, in_json=in_json))
 
 
-def _spliced(text: str, start: int, end: int, new: str) -> str:
+def _splice(text: str, start: int, end: int, new: str) -> str:
     return text[:start] + new + text[end:]
 
 
@@ -130,21 +128,21 @@ def _with_entry(text: str, parent: yaml.Node, step: str | int, value: Json, *, i
     added = f"{name}: {_written(value, None, in_json=in_json)}"
     if not parent.value:
         at = parent.start_mark.index + 1
-        return _spliced(text, at, at, added)
+        return _splice(text, at, at, added)
     first, (_, last) = parent.value[0][0], parent.value[-1]
     at = _end_of(text, last)
     begin = text.rfind("\n", 0, first.start_mark.index) + 1
     indent = text[begin : first.start_mark.index]
     alone = not indent.strip()
     if parent.flow_style:
-        return _spliced(text, at, at, f",\n{indent}{added}" if alone and begin else f", {added}")
+        return _splice(text, at, at, f",\n{indent}{added}" if alone and begin else f", {added}")
     # A comment behind the last value stays in its line.
     end = text.find("\n", at)
     at = len(text) if end < 0 else end
     line_end = "\n"
     if text[at - 1] == "\r":
         at, line_end = at - 1, "\r\n"
-    return _spliced(text, at, at, f"{line_end}{' ' * first.start_mark.column}{added}")
+    return _splice(text, at, at, f"{line_end}{' ' * first.start_mark.column}{added}")
 
 
 def _written(value: Json, style: str | None, *, in_json: bool) -> str:
@@ -197,7 +195,7 @@ def with_percent(buckets: Sequence[Weight], variant: str, percent: float) -> lis
         taken = min(gain, shares[other])
         shares[other] -= taken
         gain -= taken
-    return [[name, share] for (name, _), share in zip(weights, _reduced(shares, total), strict=True)]
+    return [[name, share] for (name, _), share in zip(weights, _reduce(shares, total), strict=True)]
 
 
 def division(rule: Json) -> tuple[Path, list[Json]] | None:
@@ -224,7 +222,7 @@ def _whole(bucket: Weight) -> bool:
     return isinstance(bucket[0], str) and all(type(weight) is int and weight >= 0 for weight in bucket[1:])
 
 
-def _reduced(shares: list[int], total: int) -> list[int]:
+def _reduce(shares: list[int], total: int) -> list[int]:
     """Return the same shares of the smallest of some usual totals."""
     scale = total * 10_000
     for wanted in (total, 100, 1_000, 10_000):

@@ -416,17 +416,17 @@ def _either(asked: Json, one: tuple[Json, _Ends] | None, other: tuple[Json, _End
     """
     if one is not None and other is not None:
         if one[0] is True:
-            return True if other[0] is True else _joined("or", asked, other[0])
+            return True if other[0] is True else _join("or", asked, other[0])
         if other[0] is True:
-            return _joined("or", {"!": [asked]}, one[0])
-        return {"or": [_joined("and", asked, one[0]), _joined("and", {"!": [asked]}, other[0])]}
+            return _join("or", {"!": [asked]}, one[0])
+        return {"or": [_join("and", asked, one[0]), _join("and", {"!": [asked]}, other[0])]}
     if one is not None:
-        return asked if one[0] is True else _joined("and", asked, one[0])
+        return asked if one[0] is True else _join("and", asked, one[0])
     rest = True if other is None else other[0]
-    return {"!": [asked]} if rest is True else _joined("and", {"!": [asked]}, rest)
+    return {"!": [asked]} if rest is True else _join("and", {"!": [asked]}, rest)
 
 
-def _joined(operator: str, first: Json, rest: Json) -> Json:
+def _join(operator: str, first: Json, rest: Json) -> Json:
     return {operator: [first, *(rest[operator] if rest.keys() == {operator} else [rest])]}
 
 

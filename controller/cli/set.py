@@ -90,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
             raise Exit(f"{options.source} is no folder with files to change", USAGE)
         tree = read_working_tree(folder, local.paths)
         before = compose_tree(tree, replace(local, lenient=True))
-    piece = _chosen(_pieces(tree, local, options.flag), options, before.flag_set.flags)
+    piece = _choose_piece(_pieces(tree, local, options.flag), options, before.flag_set.flags)
     with exit_on(USAGE, EditRefused):
-        edit = _edited(piece, tree, options, before.flag_set.flags.get(options.flag))
+        edit = _make_edit(piece, tree, options, before.flag_set.flags.get(options.flag))
     changed_tree = replace(tree, files={**tree.files, edit.file: edit.after})
     after = compose_tree(changed_tree, local)
     known = {problem.message for problem in failures(before.problems, lenient=local.lenient)}
@@ -139,7 +139,9 @@ def _pieces(tree: WorkingTree, local: LocalOptions, key: str) -> dict[str, Piece
     return pieces
 
 
-def _chosen(pieces: Mapping[str, Piece], options: argparse.Namespace, flags: Mapping[str, Flag]) -> Piece:
+def _choose_piece(
+    pieces: Mapping[str, Piece], options: argparse.Namespace, flags: Mapping[str, Flag]
+) -> Piece:
     if not pieces:
         hint = did_you_mean(options.flag, flags)
         raise Exit(f"no layer defines the flag {options.flag!r}{hint}", USAGE)
@@ -160,7 +162,7 @@ def _chosen(pieces: Mapping[str, Piece], options: argparse.Namespace, flags: Map
     return pieces[layer]
 
 
-def _edited(piece: Piece, tree: WorkingTree, options: argparse.Namespace, served: Flag | None) -> _Edit:
+def _make_edit(piece: Piece, tree: WorkingTree, options: argparse.Namespace, served: Flag | None) -> _Edit:
     """Raises EditRefused, Exit."""
     file = piece.document.file
     if piece.document.embedded:
@@ -186,10 +188,10 @@ def _values(
         return [(("targeting",), document.value)]
     if served is None:
         raise EditRefused("the flag has an error; correct it first (flagstaff lint)")
-    return _divided(piece, served, *options.percent)
+    return _divide(piece, served, *options.percent)
 
 
-def _divided(
+def _divide(
     piece: Piece, flag: Flag, variant: str, percent: float
 ) -> list[tuple[tuple[str | int, ...], Json]]:
     if variant not in flag.variants:

@@ -162,7 +162,7 @@ class FlagSetReconciler:
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
         )
-        expired = () if memory is None else _expired(memory.expiries, now)
+        expired = () if memory is None else _expiry_condition(memory.expiries, now)
         return (
             *drift,
             *expired,
@@ -307,7 +307,7 @@ class FlagSetReconciler:
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 
-def _expired(dates: Sequence[tuple[datetime, str]], now: datetime) -> tuple[Condition, ...]:
+def _expiry_condition(dates: Sequence[tuple[datetime, str]], now: datetime) -> tuple[Condition, ...]:
     keys = [key for moment, key in dates if moment <= now]
     if not keys:
         return ()

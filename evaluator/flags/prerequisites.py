@@ -91,9 +91,9 @@ class Prerequisites:
         for members in components(edges):
             for key in members:
                 if is_cycle(members, edges):
-                    expanded = self._cyclic(key, uses[key], edges)
+                    expanded = self._refuse_cycle(key, uses[key], edges)
                 else:
-                    expanded = self._expanded(key, rules[key], uses[key])
+                    expanded = self._expand_rule(key, rules[key], uses[key])
                 if expanded.flag is None:
                     self._faulty[key] = Severity.ERROR
                 else:
@@ -102,7 +102,7 @@ class Prerequisites:
                         self._faulty[key] = Severity.WARNING
                 yield key, expanded
 
-    def _cyclic(
+    def _refuse_cycle(
         self, key: str, uses: list[tuple[Path, str, str]], edges: Mapping[str, tuple[str, ...]]
     ) -> Expanded:
         cycle = _cycle_from(key, edges)
@@ -115,7 +115,7 @@ class Prerequisites:
             message = f"flags need each other: {chain}; take one of these conditions out"
         return Expanded(None, _needs(uses), (Finding(path, Severity.ERROR, _CYCLE, message),))
 
-    def _expanded(self, key: str, rule: Json, uses: list[tuple[Path, str, str]]) -> Expanded:
+    def _expand_rule(self, key: str, rule: Json, uses: list[tuple[Path, str, str]]) -> Expanded:
         findings = [finding for use in uses if (finding := self._problem(*use)) is not None]
         if not findings:
             findings = [
@@ -136,7 +136,7 @@ class Prerequisites:
                 findings.append(Finding(uses[0][0], Severity.ERROR, "rule-too-large", message))
         if any(finding.severity is Severity.ERROR for finding in findings):
             return Expanded(None, _needs(uses), tuple(findings))
-        made = self._substituted(rule)
+        made = self._substitute(rule)
         if not isinstance(made, dict):
             made = {"!!": [made]}
         for beyond in excess(measure(made)):
@@ -188,29 +188,29 @@ class Prerequisites:
         rule = self._expander.expand(rule)
         if rule == {}:
             return otherwise
-        return _gives(self._keyed(rule, flag.key), variant, otherwise=otherwise)
+        return _gives(self._write_key(rule, flag.key), variant, otherwise=otherwise)
 
-    def _keyed(self, rule: Json, key: str) -> Json:
+    def _write_key(self, rule: Json, key: str) -> Json:
         """Return the rule with the key of the flag that it is in written out. Within loops `$flagd` and the
         targeting key are those of the element, so nothing there depends on the flag.
         """
         if isinstance(rule, list):
-            return [self._keyed(item, key) for item in rule]
+            return [self._write_key(item, key) for item in rule]
         if not isinstance(rule, dict) or len(rule) != 1:
             return rule
         ((operator, arguments),) = rule.items()
         if operator == "var":
             name = arguments[0] if isinstance(arguments, list) and arguments else arguments
-            return key if name == _OWN_KEY else {operator: self._keyed(arguments, key)}
+            return key if name == _OWN_KEY else {operator: self._write_key(arguments, key)}
         if operator in _LOOPS and isinstance(arguments, list):
-            parts = [item if at == 1 else self._keyed(item, key) for at, item in enumerate(arguments)]
+            parts = [item if at == 1 else self._write_key(item, key) for at, item in enumerate(arguments)]
             return {operator: parts}
-        made = self._keyed(arguments, key)
+        made = self._write_key(arguments, key)
         if operator == "fractional" and isinstance(made, list) and made:
-            return self._drawn(made, key)
+            return self._write_seed(made, key)
         return {operator: made}
 
-    def _drawn(self, arguments: list[Json], key: str) -> Json:
+    def _write_seed(self, arguments: list[Json], key: str) -> Json:
         first, buckets = (
             (None, arguments) if isinstance(arguments[0], list) else (arguments[0], arguments[1:])
         )
@@ -230,15 +230,15 @@ class Prerequisites:
         # Where there is nothing to hash, flagd hashes the flag's key and the targeting key.
         return {"if": [{"===": [first, None]}, own, {"fractional": arguments}]}
 
-    def _substituted(self, rule: Json) -> Json:
+    def _substitute(self, rule: Json) -> Json:
         if isinstance(rule, list):
-            return [self._substituted(item) for item in rule]
+            return [self._substitute(item) for item in rule]
         if not isinstance(rule, dict):
             return rule
         use = prerequisite_of(rule)
         if use is not None:
             return self._conditions[use]
-        return {operator: self._substituted(arguments) for operator, arguments in rule.items()}
+        return {operator: self._substitute(arguments) for operator, arguments in rule.items()}
 
 
 def uses_prerequisites(rule: Json) -> bool:
