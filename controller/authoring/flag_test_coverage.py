@@ -6,6 +6,7 @@ with their references expanded; bodies of loops, which run once for each element
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +17,6 @@ from evaluator.flags.text import json_path, quote
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from evaluator.flags.model import Flag
     from evaluator.resolving.resolve import CompiledFlagSet
 
 
@@ -38,6 +38,13 @@ class Branch(NamedTuple):
         return f"targeting{json_path((*self.path, self.result))[1:]}"
 
 
+class Unreached(NamedTuple):
+    """What no test reaches of a flag."""
+
+    variants: tuple[str, ...]
+    branches: tuple[Branch, ...]
+
+
 class ReachedCount(NamedTuple):
     """How many of a kind tests reach."""
 
@@ -52,8 +59,19 @@ class Coverage:
     flags: ReachedCount
     variants: ReachedCount
     branches: ReachedCount
-    unreached: Mapping[str, tuple[str, ...]]
-    """What no test reaches of each flag, by key: variants and branches."""
+    parts_unreached: Mapping[str, Unreached]
+    """What no test reaches of each flag, by key."""
+
+    @property
+    def unreached(self) -> dict[str, tuple[str, ...]]:
+        """The same in words."""
+        return {
+            key: (
+                *(f"variant {quote(name)}" for name in parts.variants),
+                *(f"branch {branch}" for branch in parts.branches),
+            )
+            for key, parts in self.parts_unreached.items()
+        }
 
     @property
     def percent(self) -> float:
@@ -83,25 +101,25 @@ class ReachedParts:
 
     def add(self, key: str, variant: str | None, reports: Mapping[Path, Json]) -> None:
         """Count an evaluation: its variant, and the results of the rule's operators by path."""
-        if (flag := self.flags.flag_set.flags.get(key)) is None:
+        if key not in self.flags.flag_set.flags:
             return
         self.variants.setdefault(key, set()).update(() if variant is None else (variant,))
         taken = self.branches.setdefault(key, set())
-        for path, values in _conditionals(self._rule(flag)):
+        for path, values in _conditionals(rule_of(self.flags, key)):
             if path in reports:
                 taken.add(Branch(path, _result_taken(path, values, reports)))
 
     def coverage(self) -> Coverage:
         """What was reached, of all that there is."""
-        variants, branches, unreached = ReachedCount(), ReachedCount(), {}
+        variants, branches, unreached = ReachedCount(), ReachedCount(), dict[str, Unreached]()
         flags = self.flags.flag_set.flags
         for key, flag in flags.items():
             if flag.state is State.DISABLED:
                 continue
             seen, taken = self.variants.get(key, set()), self.branches.get(key, set())
-            all_branches = [*self._branches(flag)]
-            missed = [branch for branch in all_branches if branch not in taken]
-            left = [name for name in flag.variants if name not in seen]
+            all_branches = [*branches_of(rule_of(self.flags, key))]
+            missed = tuple(branch for branch in all_branches if branch not in taken)
+            left = tuple(name for name in flag.variants if name not in seen)
             variants = ReachedCount(
                 variants.reached + len(flag.variants) - len(left), variants.total + len(flag.variants)
             )
@@ -109,24 +127,44 @@ class ReachedParts:
                 branches.reached + len(all_branches) - len(missed), branches.total + len(all_branches)
             )
             if left or missed:
-                named = (f"variant {quote(name)}" for name in left)
-                unreached[key] = (*named, *(f"branch {branch}" for branch in missed))
+                unreached[key] = Unreached(left, missed)
         tested = sum(key in self.variants for key in flags)
         return Coverage(ReachedCount(tested, len(flags)), variants, branches, unreached)
 
-    def _branches(self, flag: Flag) -> Iterator[Branch]:
-        for path, values in _conditionals(self._rule(flag)):
-            results = range(1, len(values), 2)
-            yield from (Branch(path, result) for result in results)
-            yield Branch(path, len(values) - len(values) % 2)
 
-    def _rule(self, flag: Flag) -> Json:
-        if flag.targeting is ABSENT:
-            return None
-        try:
-            return self.flags.expand(flag.targeting)
-        except RuleTooLarge:
-            return None
+def rule_of(flags: CompiledFlagSet, key: str) -> Json:
+    """The rule of a flag, its references expanded; null where there is none, or it is too large."""
+    flag = flags.flag_set.flags.get(key)
+    if flag is None or flag.targeting is ABSENT:
+        return None
+    try:
+        return flags.expand(flag.targeting)
+    except RuleTooLarge:
+        return None
+
+
+def branches_of(rule: Json) -> Iterator[Branch]:
+    """Yield the branches of a rule."""
+    for path, values in _conditionals(rule):
+        yield from (Branch(path, result) for result in range(1, len(values), 2))
+        yield Branch(path, len(values) - len(values) % 2)
+
+
+def changed_branches(before: Json, after: Json) -> frozenset[Branch]:
+    """The branches of a rule that are new, or whose result or condition is another than before."""
+    known = dict(_conditionals(before))
+    given = dict(_conditionals(after))
+    return frozenset(
+        branch
+        for branch in branches_of(after)
+        if _parts(known.get(branch.path, ()), branch.result) != _parts(given[branch.path], branch.result)
+    )
+
+
+def _parts(values: Sequence[Json], result: int) -> str:
+    """The result and its condition, as text; the last result has none."""
+    first = result - 1 if result % 2 else result
+    return json.dumps([bool(values), values[first : result + 1]], sort_keys=True)
 
 
 def _conditionals(rule: Json, path: Path = ()) -> Iterator[tuple[Path, list[Json]]]:

@@ -109,7 +109,7 @@ def _coverage(coverage: Coverage) -> CoverageRecord:
         (coverage.flags.reached, coverage.flags.total),
         (coverage.variants.reached, coverage.variants.total),
         (coverage.branches.reached, coverage.branches.total),
-        dict(coverage.unreached),
+        coverage.unreached,
     )
 
 

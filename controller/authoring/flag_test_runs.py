@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.authoring.flag_test_coverage import LOOPS, Coverage, ReachedParts
+from controller.authoring.flag_test_coverage import LOOPS, Coverage, ReachedParts, rule_of
 from controller.authoring.shares import HASHES, hash_input
 from evaluator.flags.diff import same
-from evaluator.flags.model import ABSENT, Bucketing, FlagSet, Json, Path
+from evaluator.flags.model import Bucketing, FlagSet, Json, Path
 from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.references import RuleTooLarge
 from evaluator.flags.suggestions import did_you_mean
@@ -199,10 +199,7 @@ class _Runs:
 
     def _run_distribution(self, test: FlagTest) -> TestOutcome:
         wanted = test.distribution or {}
-        try:
-            rule = _rule_of(self.flags, test.subject)
-        except RuleTooLarge:
-            rule = None
+        rule = rule_of(self.flags, test.subject)
         bucketing = self.flags.bucketing_of(self.flags[test.subject].flag)
         sources = {*_hash_sources(rule, test.subject, bucketing)}
         shares, how = None, "exactly"
@@ -275,21 +272,12 @@ class _Runs:
         changed = CompiledFlagSet(flags.flag_set, flags.bucketing, expose_bucketing=False)
         flag = flags[key].flag
         compiled = changed.compiled[key] = CompiledFlag(flag, flags, flags[key])
-        if compiled.run is not None:
-            try:
-                rule = _rule_of(flags, key)
-            except RuleTooLarge:
-                return changed
+        rule = rule_of(flags, key)
+        if compiled.run is not None and rule is not None:
             bucketing = flags.bucketing_of(flag)
             made = compile_rule(rule, bucketing=bucketing, flag_key=key, hash_of=hash_of)
             compiled.run = made.run
         return changed
-
-
-def _rule_of(flags: CompiledFlagSet, key: str) -> Json:
-    """The rule of a flag, its references expanded. Raises RuleTooLarge."""
-    targeting = flags.flag_set.flags[key].targeting
-    return None if targeting is ABSENT else flags.expand(targeting)
 
 
 def _constant(percent: Fraction) -> Callable[[], int]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from controller.authoring.change_tests import CoveringTests  # noqa: TC001 - pydantic reads the annotation
 from controller.authoring.shares import (
     Assignment,
     Moves,
@@ -112,6 +113,8 @@ class FlagPlan:
     """The FlagOverride that decides now what users of the flag get."""
     references: int | None = None
     """How often the code refers to the flag; absent where no code was searched."""
+    tests: CoveringTests | None = None
+    """What tests say about the change; absent where there are none at all."""
 
 
 @dataclass(frozen=True, slots=True)

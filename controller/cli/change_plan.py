@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from controller.authoring.plan_words import flag_lines, flag_words, percent
 from controller.authoring.plans import FlagPlan  # noqa: TC001 - pydantic reads the annotation
 from controller.cli.flag_changes import block
 from controller.cli.plan_rollout import as_text as rollout_text
@@ -19,12 +20,8 @@ from evaluator.flags.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.authoring.plans import UsersAlike
-
 FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
 """The largest comment that each takes, in bytes."""
-_MOST_BRANCHES: Final = 10
-_SIGNS: Final = {"Added": "+", "Removed": "-", "Changed": "~"}
 _CODE: Final = "flag-change"
 
 
@@ -49,22 +46,24 @@ class ChangePlan:
 
     @property
     def summary(self) -> str:
-        """`3 flags differ; 2 of them give up to 15 % of users another value`."""
+        """`3 flags differ; 2 of them give up to 15 % of users another value; 1 test fails`."""
         count, moving = len(self.flags), [flag.most for flag in self.flags if flag.most]
         if not count:
             return "no flag differs"
         differ = f"{count} flag{' differs' if count == 1 else 's differ'}"
+        failing = {message for flag in self.flags if flag.tests for message in flag.tests.failures}
+        tests = f"; {len(failing)} test{' fails' if len(failing) == 1 else 's fail'}" if failing else ""
         if not moving:
-            return f"{differ}; no user gets another value of a flag that there was"
+            return f"{differ}; no user gets another value of a flag that there was{tests}"
         verb = f"{len(moving)} of them give{'s' if len(moving) == 1 else ''}" if count > 1 else "it gives"
-        return f"{differ}; {verb} up to {_percent(max(moving))} of users another value"
+        return f"{differ}; {verb} up to {percent(max(moving))} of users another value{tests}"
 
 
 def as_text(plan: ChangePlan) -> Iterator[str]:
     """Yield lines, the first of each flag with a sign."""
     yield f"{short(plan.before)} → {short(plan.after)}: {plan.summary}"
     for flag in plan.flags:
-        yield from (printable(line) for line in _flag_lines(plan, flag))
+        yield from (printable(line) for line in flag_lines(flag, plan.contexts))
     for rollout in plan.rollouts:
         yield ""
         yield from rollout_text(rollout).splitlines()
@@ -98,7 +97,11 @@ def as_findings(plan: ChangePlan, places: Mapping[str, tuple[str, int]], file: s
     return as_sarif(
         [
             Problem(
-                *(places.get(flag.key) or (file, 0)), 0, Severity.NOTE, _CODE, "; ".join(_words(plan, flag))
+                *(places.get(flag.key) or (file, 0)),
+                0,
+                Severity.NOTE,
+                _CODE,
+                "; ".join(flag_words(flag, plan.contexts)),
             )
             for flag in plan.flags
         ]
@@ -133,73 +136,5 @@ def _size(parts: list[str]) -> int:
 
 def _coloured(plan: ChangePlan, flag: FlagPlan) -> list[str]:
     # GitHub and GitLab colour lines that begin with + and -.
-    first, *others = _flag_lines(plan, flag)
+    first, *others = flag_lines(flag, plan.contexts)
     return [first.replace("~ ", "! ", 1) if flag.change == "Changed" else first, *others]
-
-
-def _flag_lines(plan: ChangePlan, flag: FlagPlan) -> Iterator[str]:
-    first, *others = _words(plan, flag)
-    yield f"{_SIGNS[flag.change]} {first}"
-    yield from (f"    {line}" for line in others)
-
-
-def _words(plan: ChangePlan, flag: FlagPlan) -> Iterator[str]:
-    yield f"{flag.key}: {flag.words}"
-    if flag.method is not None:
-        yield _effect(plan, flag)
-    if flag.of_contexts is not None and flag.least != flag.most:
-        yield f"{_percent(flag.of_contexts)} of the {plan.contexts:,} given contexts get another value"
-    only = len(flag.branches) == 1 and flag.least == flag.most
-    for branch in flag.branches[:_MOST_BRANCHES]:
-        yield _branch(branch, only=only)
-        if branch.needless:
-            least = _percent(branch.percent - branch.needless)
-            yield (
-                f"{_percent(branch.needless)} move needlessly, as the shares need only {least} to: keep "
-                "variants in their order, and what is hashed"
-            )
-    if len(flag.branches) > _MOST_BRANCHES:
-        yield f"… and {len(flag.branches) - _MOST_BRANCHES} more kinds of users"
-    if flag.rollout is not None:
-        yield f"FlagRollout {flag.rollout} serves this in steps"
-    if flag.override is not None:
-        yield f"FlagOverride {flag.override} decides now what users get, until it ends"
-    if flag.references is not None:
-        count = flag.references
-        yield (
-            f"the code refers to it {count} time{'' if count == 1 else 's'}"
-            if count
-            else "no code refers to it"
-        )
-
-
-def _effect(plan: ChangePlan, flag: FlagPlan) -> str:
-    """How many users get another value, and how that was found."""
-    least, most = flag.least or 0.0, flag.most or 0.0
-    how = {
-        "Arithmetic": "exact, by arithmetic",
-        "SyntheticContexts": f"of {plan.contexts:,} synthetic contexts",
-        "GivenContexts": f"of {plan.contexts:,} given contexts",
-    }[flag.method or "Arithmetic"]
-    if not most:
-        return f"nobody gets another value ({how})"
-    share = _percent(most) if least == most else f"{_percent(least)} to {_percent(most)}"
-    return f"{share} of users get another value ({how})"
-
-
-def _branch(branch: UsersAlike, *, only: bool) -> str:
-    whole = len(branch.moves) == 1
-    moves = ", ".join(
-        f"{move.before or 'the default of the code'} → {move.after or 'the default of the code'}"
-        + ("" if whole else f" {_percent(move.percent)}")
-        for move in branch.moves
-    )
-    who = f" where {branch.who}" if branch.who else ""
-    if only and not who and branch.by == "user":
-        return moves
-    share = f"{_percent(branch.percent)} of {'users' if branch.by == 'user' else f'values of {branch.by}'}"
-    return f"{share}{who}: {moves}"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.4g} %"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from controller.authoring.change_tests import covering_tests
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
 from controller.cli.change_plan import FORGES, ChangePlan, as_findings, as_markdown, as_text
 from controller.cli.clusters import run_on_cluster, scope_of
@@ -14,6 +15,7 @@ from controller.cli.diff import Compared, Shown, add_comparison_arguments, exit_
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain
 from controller.cli.plan_rollout import read_contexts, read_rollouts
 from controller.cli.printing import UNREACHABLE, USAGE, exit_on
+from controller.flagsets.layers import LayersRefused, read_layers, read_tests
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 
@@ -81,6 +83,7 @@ def _show(options: argparse.Namespace) -> Shown:
         int(at.timestamp()),
         Beside(contexts, compared.rollouts_by_flag, _overrides(compared, at.timestamp())),
     )
+    flags = _with_tests(flags, compared)
     plan = ChangePlan(
         *compared.names,
         len(contexts) or SAMPLES,
@@ -153,6 +156,15 @@ async def _promoted(options: argparse.Namespace, compared: Compared) -> dict[str
         return {rollout.name: await read_promoted(connection, rollout) for rollout, _ in compared.rollouts}
 
 
+def _with_tests(flags: tuple[FlagPlan, ...], compared: Compared) -> tuple[FlagPlan, ...]:
+    """The flags with what the tests of the second side say about each."""
+    made, tree = compared.after, compared.tree
+    tests = read_tests(tree.files, compared.local.paths, tree.skipped).cases
+    keys = [flag.key for flag in flags]
+    found = covering_tests(compared.before, made.flag_set, keys, tests, (*made.held, *made.missing))
+    return tuple(replace(flag, tests=found.get(flag.key)) for flag in flags)
+
+
 def _with_references(flags: tuple[FlagPlan, ...], code: Path) -> tuple[FlagPlan, ...]:
     """The flags with how often a folder of code refers to each. Raises Exit."""
     from controller.local.code_search import read_options, search
@@ -164,7 +176,6 @@ def _with_references(flags: tuple[FlagPlan, ...], code: Path) -> tuple[FlagPlan,
 
 def _places(compared: Compared) -> dict[str, tuple[str, int]]:
     """File and line of each flag's definition in the highest layer that has one."""
-    from controller.flagsets.layers import LayersRefused, read_layers
     from evaluator.flags.layer import as_read
 
     tree = compared.tree

@@ -69,10 +69,10 @@ def test_change_is_told_flag_by_flag_with_who_and_how_many(
         "    15 % of users where tier is not gold: off → on",
     ]
     gone = lines[lines.index("- gone: removed") :]
-    assert gone[1:3] == [
-        "    100 % of users get another value (exact, by arithmetic)",
-        "    off → the default of the code 50 %, on → the default of the code 50 %",
-    ]
+    assert gone[1] == (
+        "    100 % of users get another value (exact, by arithmetic): "
+        "off → the default of the code 50 %, on → the default of the code 50 %"
+    )
     assert "+ new: added, default off (false)" in lines
 
 
@@ -164,7 +164,7 @@ def test_needless_moves_rollouts_overrides_and_code_have_a_line_each(
     (code / "shop.py").write_text('client.get_boolean_value("cart", False)\n')
     assert main(["plan", "--source", str(made.path), "--code", str(code)]) == 1
     text = capsys.readouterr().out
-    assert "    30 % of users get another value (exact, by arithmetic)\n" in text
+    assert "    30 % of users get another value (exact, by arithmetic): " in text
     assert "    20 % move needlessly, as the shares need only 10 % to: keep variants in their order" in text
     assert "    the code refers to it 1 time\n" in text
     flag = FlagPlan("f", "Changed", "x", rollout="slow", override="incident", references=0)
@@ -174,6 +174,46 @@ def test_needless_moves_rollouts_overrides_and_code_have_a_line_each(
         "    FlagOverride incident decides now what users get, until it ends",
         "    no code refers to it",
     ]
+
+
+TESTS: Final = """
+tests:
+  - {name: gold keeps it, flag: cart, context: {tier: gold}, expect: {variant: "on"}}
+  - {name: others in parts, flag: cart, context: {tier: basic}, at: 20, expect: {variant: "on"}}
+  - {name: it stays, flag: gone, expect: {variant: "on"}, at: 1}
+"""
+
+
+def test_plan_says_which_tests_cover_each_flag_and_which_would_fail(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.commit("tests", **{"flags.flagtest__yaml": TESTS})
+    command = ["plan", "--source", str(repository.path), "HEAD~2..HEAD"]
+    assert main(command) == 1
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.endswith("another value; 2 tests fail")
+    assert "    covered by 2 tests" in lines
+    assert (
+        '    the test "gold keeps it" fails: expected variant "on"; came variant "off", value false, '
+        "reason TARGETING_MATCH" in lines
+    )
+    assert lines[lines.index("- gone: removed") + 3].startswith('    the test "it stays" fails: ')
+    assert lines[-1] == "    no test covers it"
+    assert main([*command, "-o", "json"]) == 1
+    first = json.loads(capsys.readouterr().out)["flags"][0]["tests"]
+    assert first["count"] == 2
+    assert first["untested"] == []
+
+
+def test_plan_names_the_branches_that_change_and_that_no_test_reaches(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = "tests: [{name: gold, flag: cart, context: {tier: gold}, expect: {value: false}}]"
+    repository.commit("tests", **{"flags.flagtest__yaml": tests})
+    assert main(["plan", "--source", str(repository.path), "HEAD~2..HEAD"]) == 1
+    text = capsys.readouterr().out
+    assert "    covered by 1 test; none reaches 1 branch that changes: targeting.if[2]\n" in text
+    assert "fails" not in text
 
 
 def test_given_contexts_are_said_to_be_counted(
