@@ -33,7 +33,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/sources": 5900,
     "controller/validation": 500,
     "evaluator": 450,
-    "evaluator/flags": 4560,
+    "evaluator/flags": 4620,
     "evaluator/host": 645,
     "evaluator/http": 3950,
     "evaluator/receipts": 250,
@@ -42,7 +42,7 @@ BUDGET: Final[dict[str, int]] = {
     "evaluator/settings": 750,
     "evaluator/store": 600,
     "evaluator/sync": 1800,
-    "evaluator/targeting": 1210,
+    "evaluator/targeting": 1240,
     "evaluator/telemetry": 450,
     "evaluator/wire": 600,
 }

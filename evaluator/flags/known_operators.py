@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 DEPTH: Final = 50
 """Most levels of a rule: each object is one, and each array that is not an operator's argument list."""
 NODES: Final = 10_000
-"""Most objects, arrays and scalars of a rule, with its `$ref`s expanded."""
+"""Most objects, arrays and scalars of a rule, with its `$ref`s expanded. The items of a list of scalars in
+which `in` looks for something do not count: a look-up takes as long in a list of any length.
+"""
+MEMBERSHIP: Final = "in"
 
 REFERENCE: Final = "$ref"
 PREREQUISITE: Final = "flag"
@@ -100,3 +103,8 @@ def prerequisite_of(value: Json) -> tuple[str, str] | None:
         return None
     key, variant = parts
     return (key, variant) if isinstance(key, str) and isinstance(variant, str) else None
+
+
+def is_scalars(value: Json) -> bool:
+    """Return whether a value is a list without lists and objects in it."""
+    return isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value)

@@ -10,7 +10,7 @@ from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import OTHER_FORMAT, Assembled, Layer, read_layer, removes_nothing
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Flag, FlagSet, Json, Scalar
 from evaluator.flags.outcomes import OutcomeReader, check_reach
-from evaluator.flags.prerequisites import Prerequisites, tainted
+from evaluator.flags.prerequisites import Prerequisites, is_shared_list, tainted
 from evaluator.flags.problems import Finding, Piece, Problem, Severity, problem_of, problems_of
 from evaluator.flags.references import Expander, check_cycles, measure
 from evaluator.flags.rules import NUMERIC_SEED, check_rule
@@ -182,10 +182,11 @@ class _Merging:
     ) -> dict[str, tuple[str, ...]]:
         """Write the prerequisites of `good` flags out, and return which each has."""
         # A reference to a rule with a problem stays: whoever accepts the set holds the flags that have one.
+        # So does one to a rule with a long list, of which each flag would have a copy.
         clear = {
             name: body
             for name, body in sound.items()
-            if name in self._tainted or name not in self._doubted_evaluators
+            if name in self._tainted or (name not in self._doubted_evaluators and not is_shared_list(body))
         }
         faulty = {
             finding.flag: Severity.WARNING

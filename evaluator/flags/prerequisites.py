@@ -6,6 +6,7 @@ buckets as in the flag itself: where `fractional` hashes the key of the flag tha
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,8 @@ _BAD: Final = "bad-prerequisite"
 _MOST_INLINED: Final = 100 * NODES
 """Most parts that prerequisites may add to the rules of one set, in all."""
 _LOOPS: Final = frozenset({"map", "filter", "reduce", "all", "some", "none"})
+_LONG: Final = 1_000
+"""Items of lists that a rule may have to be written into others."""
 _OWN_KEY: Final = "$flagd.flagKey"
 _TARGETING_KEY: Final = {"var": "targetingKey"}
 
@@ -170,7 +173,8 @@ class Prerequisites:
             except UnusableRule as unusable:
                 return Finding(path, Severity.ERROR, _BAD, f"the flag {quote(key)} {unusable}")
             self._conditions[key, variant] = condition
-            self._sizes[key, variant] = measure(condition).nodes
+            extent = measure(condition)
+            self._sizes[key, variant] = extent.nodes + extent.members
         return None
 
     def _condition(self, flag: Flag, variant: str) -> Json:
@@ -239,6 +243,14 @@ class Prerequisites:
         if use is not None:
             return self._conditions[use]
         return {operator: self._substitute(arguments) for operator, arguments in rule.items()}
+
+
+def is_shared_list(rule: Json) -> bool:
+    """Return whether a shared rule has a long list, and means the same in every flag, whatever its key."""
+    if measure(rule).members <= _LONG:
+        return False
+    text = json.dumps(rule)
+    return '"fractional"' not in text and _OWN_KEY not in text
 
 
 def uses_prerequisites(rule: Json) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.known_operators import DEPTH, NODES, REFERENCE, reference_name
+from evaluator.flags.known_operators import DEPTH, MEMBERSHIP, NODES, REFERENCE, is_scalars, reference_name
 from evaluator.flags.problems import Finding, Severity
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ _VAST: Final = 2**62
 """Upper limit of computed sizes: references that double each other would need numbers of any length."""
 
 _CONTAINERS: Final = (dict, list)
+_CONSTANT_LIST: Final = (MEMBERSHIP, 1)
+"""The end of the path of what `in` looks in."""
 
 
 class RuleTooLarge(ValueError):
@@ -36,11 +38,13 @@ class Extent:
     """Name, place and level of each `$ref` in it, in document order."""
     deepest: Path = ()
     """A place at level `depth`."""
+    members: int = 0
+    """Items of constant lists in which `in` looks for something, which are not among the nodes."""
 
 
 def measure(rule: Json) -> Extent:
     """Measure a rule without expanding it; stops at the first excess, so the cost is bounded by NODES."""
-    counted, level = 1, 0
+    counted, level, members = 1, 0, 0
     deepest: Path = ()
     references: list[tuple[str, Path, int]] = []
     pending: list[tuple[Json, Path, int, bool]] = []
@@ -52,6 +56,9 @@ def measure(rule: Json) -> Extent:
         here = above if arguments and listed else above + 1
         if here > level:
             level, deepest = here, path
+        if listed and path[-2:] == _CONSTANT_LIST and is_scalars(value):
+            members += len(value)
+            continue
         counted += len(value)
         if level > DEPTH or counted > NODES:
             break
@@ -65,7 +72,7 @@ def measure(rule: Json) -> Extent:
             (part, (*path, step), here, not listed) for step, part in parts if isinstance(part, _CONTAINERS)
         ]
         pending.extend(reversed(children))
-    return Extent(counted, level, tuple(references), deepest)
+    return Extent(counted, level, tuple(references), deepest, members)
 
 
 def excess(extent: Extent) -> list[Finding]:
@@ -96,20 +103,21 @@ class Expander:
                 continue
             self._extents[name] = extent = self.extent(evaluators[name])
             if not excess(extent):
-                self._bodies[name] = self._substitute(evaluators[name])
+                body = evaluators[name]
+                self._bodies[name] = self._substitute(body) if extent.references else body
 
     def extent(self, rule: Json) -> Extent:
         """Return the size of the expanded rule without expanding it. Its references are the rule's own."""
         own = measure(rule)
-        total, level, deepest = own.nodes, own.depth, own.deepest
+        total, level, deepest, members = own.nodes, own.depth, own.deepest, own.members
         for name, path, above in own.references:
             body = self._extents.get(name)
             if body is None:
                 continue
-            total = min(total + body.nodes - 2, _VAST)
+            total, members = min(total + body.nodes - 2, _VAST), min(members + body.members, _VAST)
             if above - 1 + body.depth > level:
                 level, deepest = above - 1 + body.depth, path
-        return Extent(total, level, own.references, deepest)
+        return Extent(total, level, own.references, deepest, members)
 
     def check(self, rule: Json) -> list[Finding]:
         """Return one error if the expanded rule is beyond the bounds."""

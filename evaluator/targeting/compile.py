@@ -100,7 +100,7 @@ def reads_flagd(node: Json, *, in_body: bool = False) -> bool:
     `$flagd` through. in_body: a loop runs `node` for each element.
     """
     if isinstance(node, list):
-        return any(reads_flagd(item, in_body=in_body) for item in node)
+        return any(reads_flagd(item, in_body=in_body) for item in node if isinstance(item, (dict, list)))
     if not isinstance(node, dict) or len(node) != 1:
         return False
     ((operator, values),) = node.items()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
+from evaluator.flags.known_operators import is_scalars
 from evaluator.flags.versions import sem_ver
 from evaluator.targeting import values as arithmetic
 from evaluator.targeting.frame import CompileScope, Evaluate, Frame, refuse_rule
@@ -215,26 +217,68 @@ def _compile_cat(values: Json, scope: CompileScope) -> Evaluate:
     return join
 
 
+class Members:
+    """What `in` finds in one constant list of scalars, as `_in` compares each of them, in one look-up."""
+
+    __slots__ = ("__weakref__", "_error", "_numbers", "_others", "_texts", "literal")
+
+    def __init__(self, literal: list[Json]) -> None:
+        self.literal = literal
+        self._texts = frozenset(item for item in literal if item.__class__ is str)
+        self._others = frozenset(item for item in literal if item is None or item.__class__ is bool)
+        """Null and booleans, which equal themselves alone; in a set with numbers, true would be 1."""
+        numbers: set[float] = set()
+        self._error: str | None = None
+        try:
+            numbers.update(map(number, literal))
+        except RuleError as error:
+            # Whoever asks for a number that stands before it gets true, as where items are read in order.
+            self._error = str(error)
+        self._numbers = frozenset(numbers)
+
+    def hold(self, needle: Json) -> bool:
+        """Return whether the needle, any value, is in the list. Raises RuleError as `_in` does."""
+        if needle.__class__ is str:
+            return needle in self._texts
+        if is_number(needle):
+            # Of an empty list, no number is looked at, however large it is.
+            if self._numbers and real(needle) in self._numbers:
+                return True
+            if self._error is not None:
+                raise RuleError(self._error)
+            return False
+        return (needle is None or needle.__class__ is bool) and needle in self._others
+
+
+_LONG: Final = 64
+"""Items from which on a list's members are shared by all rules that it is in."""
+SHARED_MEMBERS: Final[WeakValueDictionary[int, Members]] = WeakValueDictionary()
+"""Members by the identity of their list, which they keep alive: a shared rule is compiled into each flag that
+refers to it, and all of these look its list up in one place.
+"""
+
+
+def _members_of(literal: list[Json]) -> Members:
+    if len(literal) < _LONG:
+        return Members(literal)
+    members = SHARED_MEMBERS.get(id(literal))
+    if members is None:
+        members = SHARED_MEMBERS[id(literal)] = Members(literal)
+    return members
+
+
 def _compile_in(values: Json, scope: CompileScope) -> Evaluate:
-    """Compile `in`: a literal list of texts becomes a set; the needle may be any value."""
-    if not isinstance(values, list) or len(values) != 2 or not _is_texts(values[1]):
+    """Compile `in`: of a constant list of scalars, members are looked up."""
+    if not isinstance(values, list) or len(values) != 2 or not is_scalars(values[1]):
         return _eager(_in)(values, scope)
-    literal, members = values[1], frozenset(values[1])
+    hold = _members_of(values[1]).hold
     needle_of, path = scope.child(values[0], 0), scope.path
 
     def is_member(data: Json, frame: Frame) -> Json:
-        needle = needle_of(data, frame)
-        if needle.__class__ is str:
-            member = needle in members
-        else:
-            member = is_number(needle) and any(_is_element(needle, item) for item in literal)
+        member = hold(needle_of(data, frame))
         return member if frame.trace is None else frame.report(path, member)
 
     return is_member
-
-
-def _is_texts(node: Json) -> bool:
-    return isinstance(node, list) and all(isinstance(item, str) for item in node)
 
 
 EAGER: dict[str, Callable[[Json, CompileScope], Evaluate]] = {

@@ -61,17 +61,15 @@ MOST_LEVELS: Final = 64
 
 def nests_deeper(value: Json, levels: int) -> bool:
     """Return whether lists and objects in `value` nest deeper than `levels`; never recurses."""
-    level = [value]
-    for _ in range(levels + 1):
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels):
         level = [
             child
             for node in level
-            if isinstance(node, dict | list)
             for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, (dict, list))
         ]
-        if not level:
-            return False
-    return True
+    return any(level)
 
 
 def is_number(value: Json) -> bool:

@@ -176,3 +176,24 @@ def test_bucketing_v3_refuses_a_flag_that_divides_users_by_its_own_key() -> None
     layer = read_layer([("flags.json", json.dumps({"flags": flags}).encode())])
     assert codes(merge([layer], bucketing=Bucketing.V3)) == ["bad-prerequisite"]
     assert codes(merge([layer])) == []
+
+
+def a_long_list(*after: Any) -> dict[str, Any]:
+    users = {"in": [{"var": "targetingKey"}, [f"u{number}" for number in range(2_000)]]}
+    return {"beta": {"if": [users, *after]} if after else users}
+
+
+def test_a_long_list_that_prerequisites_share_is_written_out_nowhere() -> None:
+    flags = {"cart": flag({"if": [{"$ref": "beta"}, "on"]}), "pay": flag({"if": [needs("cart"), "on"]})}
+    found = parsed(flags, **{"$evaluators": a_long_list()})
+    assert len(json.dumps(found.flag_set.flags["pay"].targeting)) < 100
+    assert [variant(found, "pay", user) for user in ("u7", "v7")] == ["on", "off"]
+
+
+def test_a_long_list_beside_buckets_of_the_flag_itself_is_written_out_within_the_bounds() -> None:
+    halves = {"fractional": [["on", 50], ["off", 50]]}
+    flags = {"cart": flag({"$ref": "beta"}), "pay": flag({"if": [needs("cart"), "on", "off"]})}
+    found = parsed(flags, **{"$evaluators": a_long_list(halves)})
+    answers = [(variant(found, "cart", f"u{n}"), variant(found, "pay", f"u{n}")) for n in range(200)]
+    assert {cart for cart, _ in answers} == {"on", "off"}
+    assert all(cart == pay for cart, pay in answers)

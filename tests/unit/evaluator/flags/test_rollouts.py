@@ -301,8 +301,8 @@ def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None
         (a_flag(variants=THREE), a_flag(targeting={"if": [COUNTRY, "new"]}), "VariantNotInBoth"),
         (a_flag(targeting={"if": [COUNTRY, "new"]}), a_flag(variants=THREE), "VariantNotInBoth"),
         (
-            a_flag(targeting={"if": [{"in": [{"var": "id"}, ["x"] * (NODES // 2)]}, "on"]}),
-            a_flag(targeting={"if": [{"in": [{"var": "id"}, ["y"] * (NODES // 2)]}, "on"]}),
+            a_flag(targeting={"if": [{"in": [{"var": "id"}, {"merge": ["x"] * (NODES // 2)}]}, "on"]}),
+            a_flag(targeting={"if": [{"in": [{"var": "id"}, {"merge": ["y"] * (NODES // 2)}]}, "on"]}),
             "RuleTooLarge",
         ),
     ],
