@@ -86,6 +86,7 @@ PLAYED: Final = {
     "docs/reference/evaluator.md": "echo '{\"flags\": {}}' >flags.json",
     "docs/reference/serving.md": _SERVED,
     "docs/up.md": _EXAMPLE,
+    "docs/writing-flags.md": _EXAMPLE,
 }
 """Pages beside the guides whose commands are typed, and what is typed before."""
 ELSEWHERE: Final = {

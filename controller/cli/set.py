@@ -1,50 +1,39 @@
-"""`flagstaff set`: changes one flag in its file, and says what that changes."""
+"""`flagstaff set`: changes a flag or a list in its file, and says what that changes."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import subprocess
-import sys
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.authoring.definition_edits import EditRefused, division, with_percent, with_value
-from controller.cli.arguments import add_reading_arguments, local_options
-from controller.cli.flag_changes import as_text, compare
-from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, did_you_mean, exit_on, printable
-from controller.cli.problems import failures
-from controller.flagsets.layers import PathRefused, select
-from controller.local.worktree import WorkingTree, compose_tree, read_working_tree, working_tree_of
-from controller.runtime.setbacks import Setback
+from controller.authoring.definition_edits import (
+    EditRefused,
+    division,
+    listing,
+    with_item,
+    with_percent,
+    with_value,
+    without_value,
+)
+from controller.cli.definition_changes import add_change_arguments, choose, finish, read_definition_change
+from controller.cli.printing import USAGE, Exit, did_you_mean, exit_on
 from evaluator.flags.document import read_document
-from evaluator.flags.layer import read_layer
-from evaluator.flags.model import ABSENT, Bucketing
-from evaluator.host.durable import write_file
+from evaluator.flags.model import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from controller.cli.flag_changes import FlagChanges
-    from controller.local.local_options import LocalOptions
+    from controller.cli.definition_changes import DefinitionChange
     from evaluator.flags.model import Flag, Json
     from evaluator.flags.problems import Piece
 
-
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """The text of a file before and after."""
-
-    file: str
-    before: bytes
-    after: bytes
+_LISTS: Final = ("--add-to", "--remove-from")
 
 
 def configure_set(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("flag", metavar="FLAG", help="the flag's key")
+    parser.add_argument("flag", metavar="FLAG", nargs="?", help="the flag's key")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--default", metavar="VARIANT", help="serve VARIANT where no rule chooses")
     what.add_argument(
@@ -59,55 +48,79 @@ def configure_set(parser: argparse.ArgumentParser) -> None:
         "--disable", dest="state", action="store_const", const="DISABLED",
         help="have applications use their own defaults",
     )  # fmt: skip
-    parser.add_argument(
-        "--layer",
-        metavar="P",
-        help="the layer to change, one of --path (default: the only one with the flag)",
+    for option, words in zip(_LISTS, ("add VALUE to", "take VALUE out of"), strict=True):
+        what.add_argument(
+            option, nargs=2, metavar=("EVALUATOR", "VALUE"),
+            help=f"{words} the list of a shared rule, an entry of `$evaluators`",
+        )  # fmt: skip
+    add_change_arguments(
+        parser, layer="the layer to change, one of --path (default: the only one that defines it)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="write nothing")
-    parser.add_argument("--commit", action="store_true", help="commit the file with Git, and nothing else")
-    parser.add_argument(
-        "-o", "--output", choices=("text", "patch"), default="text",
-        help="print the change in words (the default) or as a patch for `git apply`",
-    )  # fmt: skip
-    parser.add_argument("--source", default=".", metavar="SOURCE", help="a folder (default: the current one)")
-    parser.add_argument(
-        "--path", action="append", default=[], metavar="P", dest="paths",
-        help="a layer of the flag set, base first (default: the root folder)",
-    )  # fmt: skip
-    add_reading_arguments(parser)
-    parser.set_defaults(run=run, bucketing=Bucketing.V2.value, ref=None, failure_policy="PerFlag")
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0: changed, or nothing to change; 1: the change would be a problem; 2: wrong usage, or a file that
     cannot be changed in place; 3: no source.
     """
-    local = local_options(options)
-    with exit_on(UNREACHABLE, Setback):
-        folder = working_tree_of(options.source)
-        if folder is None:
-            raise Exit(f"{options.source} is no folder with files to change", USAGE)
-        tree = read_working_tree(folder, local.paths)
-        before = compose_tree(tree, replace(local, lenient=True))
-    piece = _choose_piece(_pieces(tree, local, options.flag), options, before.flag_set.flags)
+    listed = options.add_to or options.remove_from
+    if (options.flag is None) is not bool(listed):
+        raise Exit(f"{' and '.join(_LISTS)} name an entry of `$evaluators`, all others need a FLAG", USAGE)
+    change = read_definition_change(options)
+    if listed:
+        _change_list(change, options, *listed)
+        return finish(change, options)
+    pieces = {
+        path: layer.flags[options.flag]
+        for path, layer in change.layers.items()
+        if options.flag in layer.flags and isinstance(layer.flags[options.flag].value, dict)
+    }
+    if not pieces:
+        hint = did_you_mean(options.flag, change.served.flags)
+        raise Exit(f"no layer defines the flag {options.flag!r}{hint}", USAGE)
+    several = f"several layers define the flag {options.flag!r}"
+    piece = pieces[choose("--layer", options.layer, [*pieces], several)]
     with exit_on(USAGE, EditRefused):
-        edit = _make_edit(piece, tree, options, before.flag_set.flags.get(options.flag))
-    changed_tree = replace(tree, files={**tree.files, edit.file: edit.after})
-    after = compose_tree(changed_tree, local)
-    known = {problem.message for problem in failures(before.problems, lenient=local.lenient)}
-    new = [one for one in failures(after.problems, lenient=local.lenient) if one.message not in known]
-    if new:
-        for problem in new:
-            print(problem, file=sys.stderr)
-        raise Exit("nothing was written, since the change would be a problem", PROBLEM)
-    changes = compare((edit.file, "changed"), before.flag_set, after)
-    print(_patch(edit) if options.output == "patch" else _words(edit, changes), end="")
-    if not options.dry_run and edit.after != edit.before:
-        _write(folder, edit)
-        if options.commit:
-            _commit(folder, edit.file, next(iter(changes.lines), f"~ {options.flag}")[2:])
-    return OK
+        values = _values(piece, options, change.served.flags.get(options.flag))
+    for path, value in values:
+        change.edit(piece.document, partial(with_value, path=(*piece.path, *path), value=value))
+    return finish(change, options)
+
+
+def _change_list(change: DefinitionChange, options: argparse.Namespace, name: str, word: str) -> None:
+    """Add a value to the list of a shared rule, or remove it. Raises Exit."""
+    pieces = {
+        path: layer.evaluators[name]
+        for path, layer in change.layers.items()
+        if name in layer.evaluators and layer.evaluators[name].value is not None
+    }
+    if not pieces:
+        known = {known for layer in change.layers.values() for known in layer.evaluators}
+        raise Exit(f"no layer has {name!r} in `$evaluators`{did_you_mean(name, known)}", USAGE)
+    several = f"several layers have {name!r} in `$evaluators`"
+    piece = pieces[choose("--layer", options.layer, [*pieces], several)]
+    with exit_on(USAGE, EditRefused):
+        place, values = listing(piece.value)
+    value = _like(values, word)
+    where = (*piece.path, *place)
+    if options.remove_from is None:
+        if value not in values:
+            change.edit(piece.document, partial(with_item, path=(*where, len(values)), value=value))
+        return
+    if value not in values:
+        raise Exit(f"the list of {name!r} has no {value!r}{did_you_mean(word, map(str, values))}", USAGE)
+    at = values.index(value)
+    change.edit(piece.document, partial(without_value, path=(*where, at)))
+
+
+def _like(values: Sequence[Json], word: str) -> Json:
+    """Return a word as the list has others: as a number where all are numbers."""
+    if not values or not all(type(value) in (int, float) for value in values):
+        return word
+    number = read_document(word.encode(), file="VALUE.json").value
+    if type(number) not in (int, float):
+        raise Exit(f"{word!r} is no number, and the list has numbers alone", USAGE)
+    return number
 
 
 def _percent(text: str) -> tuple[str, float]:
@@ -125,52 +138,6 @@ def _percent(text: str) -> tuple[str, float]:
         message = f"{text!r}: write VARIANT=PERCENT, from 0 to 100 with two decimals at most, such as on=25"
         raise argparse.ArgumentTypeError(message)
     return variant, percent
-
-
-def _pieces(tree: WorkingTree, local: LocalOptions, key: str) -> dict[str, Piece]:
-    """What each layer says of the flag."""
-    pieces = {}
-    for path in local.paths:
-        with exit_on(USAGE, PathRefused):
-            layer = read_layer([(name, tree.files[name]) for name in select(tree.files, path)])
-        piece = layer.flags.get(key)
-        if piece is not None and isinstance(piece.value, dict):
-            pieces[path] = piece
-    return pieces
-
-
-def _choose_piece(
-    pieces: Mapping[str, Piece], options: argparse.Namespace, flags: Mapping[str, Flag]
-) -> Piece:
-    if not pieces:
-        hint = did_you_mean(options.flag, flags)
-        raise Exit(f"no layer defines the flag {options.flag!r}{hint}", USAGE)
-    layer = options.layer
-    if layer is None and len(pieces) == 1:
-        (layer,) = pieces
-    if layer is None and sys.stdin.isatty():
-        for number, path in enumerate(pieces, 1):
-            print(f"{number}  {path}", file=sys.stderr)
-        print("which layer? ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline().strip()
-        names = dict(enumerate(pieces, 1))
-        layer = names.get(int(answer), answer) if answer.isdecimal() else answer
-    if layer not in pieces:
-        said = "several layers define" if layer is None else f"{layer!r} is no layer that defines"
-        choices = " or ".join(f"--layer {path}" for path in pieces)
-        raise Exit(f"{said} the flag {options.flag!r}; choose {choices}", USAGE)
-    return pieces[layer]
-
-
-def _make_edit(piece: Piece, tree: WorkingTree, options: argparse.Namespace, served: Flag | None) -> _Edit:
-    """Raises EditRefused, Exit."""
-    file = piece.document.file
-    if piece.document.embedded:
-        raise EditRefused(f"{file} is a manifest; edit it by hand")
-    text = tree.files[file]
-    for path, value in _values(piece, options, served):
-        text = with_value(text, file, (*piece.path, *path), value)
-    return _Edit(file, tree.files[file], text)
 
 
 def _values(
@@ -228,34 +195,3 @@ def _divide(
         for at, bucket in enumerate(new)
         if bucket[1] != old[at][1]
     ]
-
-
-def _words(edit: _Edit, changes: FlagChanges) -> str:
-    return "".join(f"{printable(line)}\n" for _, line in as_text(changes))
-
-
-def _patch(edit: _Edit) -> str:
-    before, after = (text.decode().splitlines(keepends=True) for text in (edit.before, edit.after))
-    lines = difflib.unified_diff(before, after, f"a/{edit.file}", f"b/{edit.file}")
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-    )
-
-
-def _write(folder: Path, edit: _Edit) -> None:
-    path = folder / edit.file
-    with exit_on(UNREACHABLE, OSError):
-        if path.is_symlink() or path.read_bytes() != edit.before:
-            raise Exit(f"{path} changed meanwhile; nothing was written, so run it again", PROBLEM)
-        mode = path.stat().st_mode
-        write_file(path, edit.after)
-        path.chmod(mode)
-
-
-def _commit(folder: Path, file: str, subject: str) -> None:
-    words = ["git", "-C", str(folder), "commit", "-q", "-m", subject, "--only", "--", file]
-    with exit_on(UNREACHABLE, OSError):
-        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - no shell reads it
-    if done.returncode:
-        said = printable(done.stderr or done.stdout).strip()
-        raise Exit(f"{file} is written, but Git did not commit it: {said}", PROBLEM)

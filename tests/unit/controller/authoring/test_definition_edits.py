@@ -12,7 +12,15 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from controller.authoring.definition_edits import EditRefused, division, with_percent, with_value
+from controller.authoring.definition_edits import (
+    EditRefused,
+    division,
+    with_item,
+    with_name,
+    with_percent,
+    with_value,
+    without_value,
+)
 from evaluator.flags.document import read_document
 from evaluator.flags.merge import parse
 from evaluator.resolving.resolve import compile_flag_set, resolve
@@ -83,6 +91,80 @@ def test_a_broken_file_is_not_changed() -> None:
         with_value(b"flags: {a: {}", "a.yaml", ("flags", "a", "state"), "ENABLED")
 
 
+LIST = b"""\
+$evaluators:
+  team: # who may
+    in:
+      - {var: email}
+      - - ann   # first
+        - bob
+  flow: {in: [{var: tier}, [gold, silver]]} # paid
+  long:
+    in: [{var: id}, [
+      one, # the oldest
+      two # the newest
+    ]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        pytest.param(("team", "in", 1, 2), b"- bob\n", b"- bob\n        - new\n", id="behind a block"),
+        pytest.param(("team", "in", 1, 0), b"- - ann", b"- - new\n        - ann", id="before a block"),
+        pytest.param(("flow", "in", 1, 2), b"silver]", b"silver, new]", id="behind brackets"),
+        pytest.param(("flow", "in", 1, 0), b"[gold", b"[new, gold", id="before brackets"),
+        pytest.param(
+            ("long", "in", 1, 2), b"two # the newest\n", b"two, # the newest\n      new\n", id="behind lines"
+        ),
+    ],
+)
+def test_an_item_is_added_as_the_list_is_written(path: tuple[Any, ...], old: bytes, new: bytes) -> None:
+    assert with_item(LIST, "a.yaml", ("$evaluators", *path), "new") == LIST.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        pytest.param(("team", "in", 1, 1), b"        - bob\n", b"", id="of a block"),
+        pytest.param(("flow", "in", 1, 0), b"gold, ", b"", id="the first in brackets"),
+        pytest.param(("flow", "in", 1, 1), b", silver", b"", id="the last in brackets"),
+        pytest.param(("flow",), b"  flow: {in: [{var: tier}, [gold, silver]]} # paid\n", b"", id="an entry"),
+    ],
+)
+def test_what_is_removed_leaves_no_trace(path: tuple[Any, ...], old: bytes, new: bytes) -> None:
+    assert without_value(LIST, "a.yaml", ("$evaluators", *path)) == LIST.replace(old, new, 1)
+
+
+def test_a_removed_flag_takes_the_comments_above_it_and_one_blank_line_along() -> None:
+    source = (
+        b"flags: # all\n  a: {x: 1}\n\n  # About b.\n  b:\n    x: 1\n    # still b\n\n  # About c.\n  c: {}\n"
+    )
+    made = without_value(source, "a.yaml", ("flags", "b"))
+    assert made == b"flags: # all\n  a: {x: 1}\n\n  # About c.\n  c: {}\n"
+    made = without_value(without_value(made, "a.yaml", ("flags", "a")), "a.yaml", ("flags", "c"))
+    assert made == b"flags: {} # all\n"
+
+
+def test_a_flag_is_added_with_a_line_for_each_field() -> None:
+    flag = {"state": "ENABLED", "variants": {"on": True}}
+    spread = "    state: ENABLED\n    variants: {on: true}\n"
+    made = with_value(BLOCK, "a.yaml", ("flags", "new"), flag, spread=True)
+    assert made == BLOCK + f"  new:\n{spread}".encode()
+    apart = b"flags:\n    a: {}\n\n    # b\n    b: {}\n"
+    made = with_value(apart, "a.yaml", ("flags", "new"), flag, spread=True)
+    assert made == apart + b"\n    new:\n        state: ENABLED\n        variants: {on: true}\n"
+    made = with_value(b"flags: {} # none yet\n", "a.yaml", ("flags", "new"), flag, spread=True)
+    assert made == f"flags: # none yet\n  new:\n{spread}".encode()
+    made = with_value(SPREAD, "a.json", ("flags", "new"), flag, spread=True)
+    added = b',\n\t\t"new": {\n\t\t\t"state": "ENABLED",\n\t\t\t"variants": {"on": true}\n\t\t}'
+    assert made == SPREAD.replace(b"\n\t\t}\n", b"\n\t\t}" + added + b"\n")
+
+
+def value_of(text: bytes, file: str) -> Any:
+    return read_document(text, file=file).value
+
+
 texts = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=8
 )
@@ -118,6 +200,45 @@ def test_other_flags_and_comments_stay_byte_for_byte(
     assert read_document(made, file="a.yaml").value == wanted
     assert made.startswith(("flags:\n" + "".join(blocks[:at])).encode())
     assert made.endswith("".join(blocks[at + 1 :]).encode())
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@given(flags, st.sampled_from([False, None]), st.data())
+def test_a_flag_is_added_removed_and_renamed_between_others_that_stay(
+    drawn: dict[str, Any], flow: bool | None, data: st.DataObject
+) -> None:
+    blocks = [block(key, flag, flow=flow, number=at) for at, (key, flag) in enumerate(drawn.items())]
+    source = ("flags:\n" + "".join(blocks)).encode()
+    read = read_document(source, file="a.yaml")
+    name = data.draw(texts)
+    assume(not read.findings and read.value == {"flags": drawn} and name not in drawn)
+    at = data.draw(st.integers(0, len(drawn) - 1))
+    key = list(drawn)[at]
+    before, after = "".join(blocks[:at]), "".join(blocks[at + 1 :])
+    renamed = with_name(source, "a.yaml", ("flags", key), name)
+    assert renamed.startswith(f"flags:\n{before}".encode())
+    assert renamed.endswith(after.encode())
+    flags = {name if each == key else each: flag for each, flag in drawn.items()}
+    assert list(value_of(renamed, "a.yaml")["flags"].items()) == list(flags.items())
+    added = with_value(source, "a.yaml", ("flags", name), drawn[key], spread=True)
+    assert added.startswith(source)
+    # The comment above the flag that was added is that of no other.
+    assert without_value(added, "a.yaml", ("flags", name)) == source
+    removed = without_value(source, "a.yaml", ("flags", key))
+    assert removed == (f"flags:\n{before}{after}".encode() if len(drawn) > 1 else b"flags: {}\n")
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@given(st.lists(values, max_size=5), st.sampled_from([None, 1, "\t"]), values, st.data())
+def test_an_item_is_added_to_any_list_of_json_and_removed_again(
+    drawn: list[Any], indent: Any, value: Any, data: st.DataObject
+) -> None:
+    source = json.dumps({"flags": {}, "list": drawn}, indent=indent, ensure_ascii=False).encode()
+    at = data.draw(st.integers(0, len(drawn)))
+    made = with_item(source, "a.json", ("list", at), value)
+    assert value_of(made, "a.json")["list"] == [*drawn[:at], value, *drawn[at:]]
+    if drawn:
+        assert without_value(made, "a.json", ("list", at)) == source
 
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=300)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from controller.cli import main
+from controller.cli.definition_changes import write_texts
+from controller.cli.printing import Exit
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ def test_a_share_grows_in_the_file_and_the_change_is_printed(
 ) -> None:
     assert change(repository, "cart", "--percent", "on=25", "--layer", "base") == 0
     assert base(repository) == BASE.replace("[on, 10], [off, 90]", "[on, 25], [off, 75]")
-    assert "1 flag differs: 1 changed" in capsys.readouterr().out
+    assert "1 flag differs; it gives up to 15 % of users another value" in capsys.readouterr().out
 
 
 def test_a_flag_without_a_rule_is_divided_between_the_variant_and_the_default(repository: Repository) -> None:
@@ -85,6 +89,102 @@ def test_of_several_layers_one_is_to_be_named(
     assert "choose --layer base or --layer top" in capsys.readouterr().err
     assert change(repository, "cart", "--default", "off", "--layer", "top") == 0
     assert (repository.path / "top" / "flags.yaml").read_text() == OVERLAY.replace("on", "off")
+
+
+@pytest.mark.parametrize(
+    ("answer", "changed"), [("2\n", True), ("top\n", True), ("3\n", False), ("\n", False)]
+)
+def test_on_a_terminal_the_layer_is_asked_for(
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    changed: bool,
+) -> None:
+    terminal, program = os.openpty()
+    os.write(terminal, answer.encode())
+    with os.fdopen(program) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert change(repository, "cart", "--default", "off") == (0 if changed else 2)
+    os.close(terminal)
+    said = capsys.readouterr().err
+    assert "several layers define the flag 'cart'\n1  base\n2  top\nwhich layer? " in said
+    assert (repository.path / "top" / "flags.yaml").read_text() == (
+        OVERLAY.replace("on", "off") if changed else OVERLAY
+    )
+    assert ("choose --layer base or --layer top" in said) is not changed
+
+
+def test_a_file_that_changed_meanwhile_is_not_written_nor_any_other(tmp_path: Path) -> None:
+    for name in ("one.yaml", "two.yaml"):
+        (tmp_path / name).write_text("mine")
+    texts = {"one.yaml": (b"mine", b"new"), "two.yaml": (b"read", b"new")}
+    with pytest.raises(Exit, match=r"two\.yaml changed meanwhile; nothing was written"):
+        write_texts(tmp_path, texts)
+    assert (tmp_path / "one.yaml").read_text() == "mine"
+    with pytest.raises(Exit, match=r"one\.yaml changed meanwhile"):
+        write_texts(tmp_path, {"one.yaml": (None, b"new")})
+
+
+SHARED = """\
+$evaluators:
+  beta: # who is in
+    in:
+      - {var: targetingKey}
+      - - ann   # the first
+        - bob
+  levels: {in: [{var: level}, [1, 2]]}
+  other: {"==": [{var: a}, b]}
+flags: {}
+"""
+
+
+@pytest.fixture
+def shared(repository: Repository) -> Path:
+    file = repository.path / "base" / "shared.yaml"
+    file.write_text(SHARED)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        (("--add-to", "beta", "eve"), "- bob\n", "- bob\n        - eve\n"),
+        (("--add-to", "beta", "1"), "- bob\n", '- bob\n        - "1"\n'),
+        (("--add-to", "levels", "3"), "[1, 2]", "[1, 2, 3]"),
+        (("--remove-from", "beta", "ann"), "- - ann   # the first\n        - bob", "- - bob"),
+        (("--remove-from", "levels", "2"), "[1, 2]", "[1]"),
+        (("--add-to", "beta", "bob"), "", ""),
+    ],
+)
+def test_a_value_is_added_to_a_shared_list_or_removed(
+    repository: Repository, shared: Path, words: tuple[str, ...], old: str, new: str
+) -> None:
+    assert change(repository, *words) == 0
+    assert shared.read_text() == SHARED.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--add-to", "btea", "eve"), "no layer has 'btea' in `$evaluators`; did you mean 'beta'?"),
+        (("--add-to", "other", "eve"), "searches no list by `in`"),
+        (("--add-to", "levels", "high"), "the list has numbers alone"),
+        (("--remove-from", "beta", "bbo"), "has no 'bbo'; did you mean 'bob'?"),
+        (("cart", "--add-to", "beta", "eve"), "all others need a FLAG"),
+        (("--disable",), "all others need a FLAG"),
+    ],
+)
+def test_a_list_that_cannot_be_changed_so_stays(
+    repository: Repository,
+    shared: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    assert change(repository, *words) == 2
+    assert said in capsys.readouterr().err
+    assert shared.read_text() == SHARED
 
 
 def test_a_patch_is_printed_that_git_applies(
