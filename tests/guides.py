@@ -83,6 +83,7 @@ PLAYED: Final = {
     "docs/flag-life.md": _WITH_CODE,
     "docs/observability.md": _SERVED,
     "docs/page.md": _EXAMPLE,
+    "docs/policies.md": _EXAMPLE,
     "docs/reference/evaluator.md": "echo '{\"flags\": {}}' >flags.json",
     "docs/reference/serving.md": _SERVED,
     "docs/up.md": _EXAMPLE,

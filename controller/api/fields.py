@@ -222,6 +222,7 @@ def _invalid(problems: Sequence[SpecProblem]) -> InvalidSpecError:
 
 
 _WORDS: Final = {
+    "extra_forbidden": "is not known",
     "missing": "is required",
     "string_type": "must be a string",
     "bool_type": "must be true or false",

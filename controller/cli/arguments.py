@@ -7,15 +7,18 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from controller.cli.printing import reason
+from controller.cli.printing import USAGE, Exit, exit_on, reason
 from controller.flagsets.compose import FailurePolicy, ProvenanceDetail
 from controller.flagsets.patches import Patch
 from controller.flagsets.substitution import NAME
 from controller.local.local_options import LocalOptions
 from evaluator.flags.model import Bucketing
 from evaluator.host.times import parse_duration
+
+if TYPE_CHECKING:
+    from controller.authoring.policies import Policies
 
 PASSWORD: Final = "FLAGSTAFF_REGISTRY_PASSWORD"  # noqa: S105 - the variable's name
 _LONGEST_LINE: Final = 64 * 1024
@@ -45,6 +48,30 @@ def add_build_arguments(
         "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
         help="generation of fractional (default v2, as in flagd) for a flag set that does not name its own",
     )  # fmt: skip
+
+
+def add_policies_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for policies on changes."""
+    parser.add_argument(
+        "--policies", type=Path, metavar="DIR",
+        help="judge flags by the policies in this folder, a file each (*.yaml, *.yml or *.json)",
+    )  # fmt: skip
+
+
+def policies_of(options: argparse.Namespace) -> Policies | None:
+    """The policies that the command line names. Raises Exit."""
+    if options.policies is None:
+        return None
+    # Imported here: the library of expressions takes long to load.
+    from controller.authoring.policies import POLICY_SUFFIXES, read_policies
+
+    folder: Path = options.policies
+    with exit_on(USAGE, OSError):
+        files = sorted(file for file in folder.iterdir() if file.name.endswith(POLICY_SUFFIXES))
+        contents = [(str(file), file.read_bytes()) for file in files]
+    if not contents:
+        raise Exit(f"{folder} has no policies: no *.yaml, *.yml or *.json", USAGE)
+    return read_policies(contents)
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from controller.rollouts.rollout_plan import RolloutPlan  # noqa: TC001 - as abo
 from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
 """The largest comment that each takes, in bytes."""
@@ -42,7 +42,9 @@ class ChangePlan:
     rollouts: tuple[RolloutPlan, ...] = ()
     """What each FlagRollout does with the change, as `flagstaff rollout plan` says it."""
     problems: tuple[str, ...] = ()
-    """What is wrong with the definitions of the second side. A flag with an error stays as it was."""
+    """What is wrong with the definitions of the second side, and which policies are not met. A flag with an
+    error stays as it was.
+    """
 
     @property
     def summary(self) -> str:
@@ -90,20 +92,25 @@ def marker(name: str) -> str:
     return f"[//]: # (flagstaff plan {''.join(sign for sign in name if sign.isalnum() or sign in '-_./')})"
 
 
-def as_findings(plan: ChangePlan, places: Mapping[str, tuple[str, int]], file: str) -> str:
+def as_findings(
+    plan: ChangePlan, places: Mapping[str, tuple[str, int]], file: str, unmet: Sequence[Problem] = ()
+) -> str:
     """SARIF: a finding for each flag that gives users another value, at its definition; `file` has those that
-    are removed.
+    are removed. Before them the policies that are not met.
     """
     return as_sarif(
         [
-            Problem(
-                *(places.get(flag.key) or (file, 0)),
-                0,
-                Severity.NOTE,
-                _CODE,
-                "; ".join(flag_words(flag, plan.contexts)),
-            )
-            for flag in plan.flags
+            *unmet,
+            *(
+                Problem(
+                    *(places.get(flag.key) or (file, 0)),
+                    0,
+                    Severity.NOTE,
+                    _CODE,
+                    "; ".join(flag_words(flag, plan.contexts)),
+                )
+                for flag in plan.flags
+            ),
         ]
     )
 

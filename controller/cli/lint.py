@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.meta import SUBJECT
 from controller.authoring.flag_life import life_notes
-from controller.cli.arguments import add_reading_arguments, committed_reference, substitutions, verify_keys
+from controller.cli.arguments import (
+    add_policies_argument,
+    add_reading_arguments,
+    committed_reference,
+    policies_of,
+    substitutions,
+    verify_keys,
+)
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, announce, exit_on
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.compose import look_alikes
@@ -20,7 +27,7 @@ from controller.flagsets.inputs import steps as steps_of
 from controller.flagsets.layers import PathRefused, fixed_prefix, select, unread_problems
 from controller.flagsets.patches import Patch, apply_patches
 from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
-from controller.local.commits import read_commit
+from controller.local.commits import definition_places, read_commit
 from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
 from controller.runtime.clock import now
@@ -31,7 +38,9 @@ from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from controller.authoring.policies import Policies
 
 
 STDIN = "-"
@@ -68,6 +77,7 @@ def configure_lint(parser: argparse.ArgumentParser) -> None:
         help="check what a Git URL, oci://HOST/REPOSITORY:TAG or s3://BUCKET/PREFIX holds instead of files "
         "on disk",
     )  # fmt: skip
+    add_policies_argument(parser)
     add_reading_arguments(parser)
     parser.add_argument(
         "-o",
@@ -86,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise Exit(f"give {choices}", USAGE)
     if arguments.patches and not arguments.layers:
         raise Exit("--patch changes what layers come to: name them by --path", USAGE)
+    if arguments.policies is not None and arguments.manifests:
+        raise Exit("--policies judge flags: give files or --path, not manifests", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
     if committed and STDIN in arguments.documents:
         raise Exit("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
@@ -122,12 +134,17 @@ def _flags(arguments: argparse.Namespace) -> Linted:
     with exit_on(USAGE, Setback):
         read = _reader(arguments)
         steps = steps_of(substitutions(arguments), arguments.age_key or "")
+        policies = policies_of(arguments)
         if arguments.layers:
-            return lint_layers(read, arguments.layers, steps, arguments.patches)
-        return lint_documents(read, arguments.documents, steps)
+            valid, problems = lint_layers(read, arguments.layers, steps, arguments.patches, policies)
+        else:
+            valid, problems = lint_documents(read, arguments.documents, steps, policies)
+        return valid, [*problems, *(policies.problems if policies else ())]
 
 
-def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) -> Linted:
+def lint_documents(
+    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, policies: Policies | None = None
+) -> Linted:
     """Lint every document that `paths` name, each on its own. Raises Setback."""
     flags, holds_flags = 0, False
     problems: list[Problem] = []
@@ -141,7 +158,7 @@ def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) ->
             parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
             holds_flags = holds_flags or layer.has_flags
-            here = list(preparation.reportable(_by_place(parsed, [layer])))
+            here = list(preparation.reportable(_by_place(parsed, [layer], policies)))
             if all(document.passed_over for document in layer.documents):
                 # It is wrong only where no other document holds flags either.
                 nothing += [problem for problem in here if problem.severity is Severity.ERROR]
@@ -178,7 +195,11 @@ def _partial_note(file: str) -> Problem:
 
 
 def lint_layers(
-    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, patches: Sequence[Patch] = ()
+    read: Read,
+    paths: Sequence[str],
+    steps: Steps = NO_STEPS,
+    patches: Sequence[Patch] = (),
+    policies: Policies | None = None,
 ) -> Linted:
     """The one flag set that the layers `paths` make. Raises Setback."""
     layers, problems = [], []
@@ -190,10 +211,13 @@ def lint_layers(
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
     parsed = merge(layers)
-    return len(parsed.flag_set.flags), [*problems, *preparation.reportable(_by_place(parsed, layers))]
+    return len(parsed.flag_set.flags), [
+        *problems,
+        *preparation.reportable(_by_place(parsed, layers, policies)),
+    ]
 
 
-def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
+def _by_place(parsed: Parsed, layers: Sequence[Layer], policies: Policies | None) -> list[Problem]:
     """Problems and notes."""
     problems = (
         *parsed.problems,
@@ -201,8 +225,20 @@ def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
         *look_alikes(layers, parsed.flag_set.flags),
         *constant_parts(layers, parsed.flag_set),
         *life_notes(layers, parsed.flag_set, now()),
+        *_unmet(policies, parsed, layers),
     )
     return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
+
+
+def _unmet(policies: Policies | None, parsed: Parsed, layers: Sequence[Layer]) -> Iterator[Problem]:
+    """What the flags do not meet as they are: `plan` knows what changes."""
+    if policies is None:
+        return
+    from controller.authoring.policies import Circumstances, standing_flags
+
+    around = Circumstances(now(), places=definition_places(layers))
+    for verdict in policies.verdicts(standing_flags(parsed.flag_set), around):
+        yield verdict.problem
 
 
 def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.authoring.change_tests import covering_tests
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
+from controller.cli.arguments import add_policies_argument, policies_of
 from controller.cli.change_plan import FORGES, ChangePlan, as_findings, as_markdown, as_text
 from controller.cli.clusters import run_on_cluster, scope_of
 from controller.cli.diff import Compared, Shown, add_comparison_arguments, exit_with, read_compared
@@ -16,16 +17,19 @@ from controller.cli.output import DOCUMENTS, add_output_argument, document, draw
 from controller.cli.plan_rollout import read_contexts, read_rollouts
 from controller.cli.printing import UNREACHABLE, USAGE, exit_on
 from controller.flagsets.layers import LayersRefused, read_layers, read_tests
+from controller.local.commits import definition_places
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from controller.authoring.plans import FlagPlan
     from controller.cli.diff import DeliveredSide
     from controller.rollouts.rollout_plan import RolloutPlan
     from evaluator.flags.model import FlagSet, Json
+    from evaluator.flags.problems import Problem
 
 _MOST_CONTEXTS: Final = 1_000_000
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
@@ -56,6 +60,7 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
         "--limit", type=_limit, default=FORGES["github"], metavar="BYTES",
         help=f"of Markdown: the longest comment, as a number or as {', '.join(FORGES)} (default github)",
     )  # fmt: skip
+    add_policies_argument(parser)
     add_output_argument(parser, "text", *DOCUMENTS, "markdown", "sarif")
     parser.set_defaults(run=run)
 
@@ -84,6 +89,10 @@ def _show(options: argparse.Namespace) -> Shown:
         Beside(contexts, compared.rollouts_by_flag, _overrides(compared, at.timestamp())),
     )
     flags = _with_tests(flags, compared)
+    unmet = tuple(_unmet(options, compared, flags, at))
+    if unmet:
+        problems = tuple(sorted({*compared.after.problems, *unmet}))
+        compared = replace(compared, after=replace(compared.after, problems=problems))
     plan = ChangePlan(
         *compared.names,
         len(contexts) or SAMPLES,
@@ -91,16 +100,35 @@ def _show(options: argparse.Namespace) -> Shown:
         tuple(_rollouts(options, compared, contexts)) if flags else (),
         tuple(str(problem) for problem in compared.after.problems),
     )
-    _print(plan, options, compared)
+    _print(plan, options, compared, unmet)
     return Shown(bool(flags), compared.print_bad(options))
 
 
-def _print(plan: ChangePlan, options: argparse.Namespace, compared: Compared) -> None:
+def _unmet(
+    options: argparse.Namespace, compared: Compared, flags: tuple[FlagPlan, ...], at: datetime
+) -> Iterator[Problem]:
+    """What is wrong with the policies that the command line names, and what the change does not meet."""
+    policies = policies_of(options)
+    if policies is None:
+        return
+    from controller.authoring.policies import Circumstances, changed_flags
+
+    yield from policies.problems
+    around = Circumstances(
+        at, compared.tree.author, environments=compared.local.paths, places=_places(compared)
+    )
+    for verdict in policies.verdicts(changed_flags(compared.before, compared.after.flag_set, flags), around):
+        yield verdict.problem
+
+
+def _print(
+    plan: ChangePlan, options: argparse.Namespace, compared: Compared, unmet: Sequence[Problem]
+) -> None:
     if options.output == "markdown":
         name = options.name or options.against_cluster or "/".join(options.paths) or "flags"
         print(as_markdown(plan, name, options.limit), end="")
     elif options.output == "sarif":
-        print(as_findings(plan, _places(compared), compared.local.paths[0]), end="")
+        print(as_findings(plan, _places(compared), compared.local.paths[0], unmet), end="")
     elif options.output in DOCUMENTS:
         print(document(plain([plan], ChangePlan)[0], options.output), end="")
     else:
@@ -183,8 +211,4 @@ def _places(compared: Compared) -> dict[str, tuple[str, int]]:
         layers = read_layers(tree.files, compared.local.paths, tree.skipped, as_read)
     except LayersRefused:
         return {}
-    pieces = {key: piece for layer in layers for key, piece in layer.flags.items()}
-    return {
-        key: (piece.document.file, piece.document.place(piece.path, key=True)[0])
-        for key, piece in pieces.items()
-    }
+    return definition_places(layers)

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import AUTHOR
 from controller.artifacts.archive import pack, unpack
 from controller.flagsets.layers import LayersRefused, read_layers
 from controller.local.local_providers import provider_of
@@ -73,7 +74,7 @@ async def read_tree(options: LocalOptions, reference: str | None) -> tuple[str, 
     if reference is not None and folder is not None and not _REFERENCE.match(reference):
         reference = await asyncio.to_thread(_commit_named, str(folder), reference)
     fetched, tree = await read_commit(replace(options, reference=reference))
-    return str(fetched.revision), WorkingTree(tree, tuple(fetched.skipped))
+    return str(fetched.revision), WorkingTree(tree, tuple(fetched.skipped), fetched.metadata.get(AUTHOR, ""))
 
 
 def _commit_named(folder: str, name: str) -> str:
@@ -173,3 +174,12 @@ def _last_change(folder: str, commit: str, places: Sequence[FlagPlace]) -> LastC
     author = f"{newest.author.name} <{newest.author.email}>"
     subject = newest.message.partition("\n")[0]
     return LastChange(str(newest.id), author, newest.commit_time, subject)
+
+
+def definition_places(layers: Sequence[Layer]) -> dict[str, tuple[str, int]]:
+    """File and line of each flag's definition in the highest layer that has one."""
+    pieces = {key: piece for layer in layers for key, piece in layer.flags.items()}
+    return {
+        key: (piece.document.file, piece.document.place(piece.path, key=True)[0])
+        for key, piece in pieces.items()
+    }

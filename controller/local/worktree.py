@@ -79,6 +79,8 @@ class WorkingTree:
     """By name, `/` between folders. Files that no path means are there by name only, without content."""
     skipped: tuple[str, ...]
     """As Fetched.skipped has it."""
+    author: str = ""
+    """Of the commit that has the files; empty for those on disk."""
 
 
 def working_tree_of(source: str) -> Path | None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from celpy import celtypes
-from celpy.adapter import json_to_cel
+from celpy.adapter import CELJSONEncoder, json_to_cel
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
@@ -64,10 +64,20 @@ class Expression:
         also for what is neither true nor false, for what takes more than `budget` steps, and for values that
         have more than `INPUT` elements.
         """
+        result = self._evaluate(values, budget)
+        if not isinstance(result, BoolType):
+            raise ExpressionError(f"1:1: it gives a {_kind(result)}, and must give true or false")
+        return bool(result)
+
+    def value(self, values: Mapping[str, Any], budget: int = BUDGET) -> Any:
+        """What it gives, as JSON has it. Raises ExpressionError, as `holds` does."""
+        return CELJSONEncoder.to_python(self._evaluate(values, budget))
+
+    def _evaluate(self, values: Mapping[str, Any], budget: int) -> Any:
         try:
             _Budget(INPUT, "the objects that it is about are too large").pay_for(values)
             names = {name: json_to_cel(value) for name, value in values.items()}
-            result = _Bounded(self._tree, Activation(vars=names), _Budget(budget)).evaluate()
+            return _Bounded(self._tree, Activation(vars=names), _Budget(budget)).evaluate()
         except CELEvalError as error:
             line, column = error.line or 1, error.column or 1
             why = str(error.args[0])
@@ -77,9 +87,6 @@ class Expression:
             raise ExpressionError("1:1: it is nested too deeply") from None
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ExpressionError(f"1:1: {one_line_of(error)}") from None
-        if not isinstance(result, BoolType):
-            raise ExpressionError(f"1:1: it gives a {_kind(result)}, and must give true or false")
-        return bool(result)
 
 
 def _kind(value: object) -> str:

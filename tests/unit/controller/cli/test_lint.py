@@ -266,3 +266,29 @@ def test_empty_folder_is_called_empty(tmp_path: Path, capsys: pytest.CaptureFixt
         f"{tmp_path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
         in capsys.readouterr().err
     )
+
+
+POLICY = """
+name: owned
+action: Deny
+matchConditions: [{name: about, expression: 'plan.change == "CHANGE"'}]
+validations: [{expression: has(new.metadata.owner), message: name an owner}]
+"""
+
+
+@pytest.mark.parametrize("words", [["good.json"], ["--path", "good.json"]], ids=["document", "layers"])
+def test_flags_are_judged_by_policies_as_they_are(
+    folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    policies = folder / "policies"
+    policies.mkdir()
+    policy = policies / "owned.yaml"
+    policy.write_text(POLICY.replace("CHANGE", "Added"))
+    assert main(["lint", *words, "--policies", "policies"]) == 0
+    policy.write_text(POLICY.replace("CHANGE", "Unchanged"))
+    assert main(["lint", *words, "--policies", "policies"]) == 1
+    assert 'error: policy owned (Deny): flag "banner": name an owner' in capsys.readouterr().out
+    policy.write_text(POLICY.replace("action", "actoin"))
+    assert main(["lint", *words, "--policies", "policies"]) == 1
+    assert "policies/owned.yaml:3:9: error: actoin: is not known" in capsys.readouterr().out
+    assert main(["lint", "-f", "good.json", "--policies", "policies"]) == 2

@@ -292,3 +292,57 @@ def compose_first(repository: Repository) -> FlagSet:
     from evaluator.flags.merge import parse
 
     return parse(repository.git("show", "HEAD~1:flags.json").encode(), file="flags.json").flag_set
+
+
+SMALL_STEPS: Final = """
+name: small-steps
+action: ACTION
+validations:
+  - expression: plan.most <= 10 || plan.rollout != ""
+    message: write a FlagRollout for more than 10 % of users
+"""
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "steps.yaml").write_text(SMALL_STEPS.replace("ACTION", "Deny"))
+    return folder
+
+
+def test_policy_that_the_change_does_not_meet_is_a_problem(
+    repository: Repository, policies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--detailed-exitcode", "--policies", str(policies))
+    assert plan(repository, *words) == 1
+    unmet = 'flags.json:1:0: error: policy small-steps (Deny): flag "cart": write a FlagRollout'
+    assert unmet in capsys.readouterr().err
+    assert plan(repository, *words, "-o", "markdown") == 1
+    assert unmet in capsys.readouterr().out
+    assert plan(repository, *words, "-o", "sarif") == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [result["ruleId"] for result in run["results"]].count("policy-unmet") == 2
+
+
+def test_policy_that_warns_passes_where_the_author_is_lenient(repository: Repository, policies: Path) -> None:
+    (policies / "steps.yaml").write_text(SMALL_STEPS.replace("ACTION", "Warn"))
+    words = ("--detailed-exitcode", "--policies", str(policies))
+    assert plan(repository, *words) == 1
+    assert plan(repository, *words, "--lenient") == 2
+
+
+def test_policy_sees_who_wrote_the_commit(
+    repository: Repository, policies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (policies / "steps.yaml").write_text(
+        "name: who\naction: Warn\nvalidations: [{expression: 'false', messageExpression: author}]"
+    )
+    plan(repository, "--policies", str(policies))
+    assert '(Warn): flag "cart": Ada' in capsys.readouterr().err
+
+
+def test_folder_without_policies_is_wrong_usage(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert plan(repository, "--policies", str(tmp_path / "empty")) == 2
+    assert plan(repository, "--policies", str(tmp_path / "nowhere")) == 2
