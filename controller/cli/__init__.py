@@ -50,6 +50,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "manifest": "print the manifest of OpenFeature's CLI, which generates code of flags",
         "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
         "plan": "say what a change does to users: who gets another value, and how many",
+        "add": "write a new flag into a file of definitions",
         "set": "change a flag or a shared list in its file, and say what that does",
         "refs": "find where code refers to flags, and flags that no code or no definition has",
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",
