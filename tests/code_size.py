@@ -22,6 +22,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/delivery": 2900,
     "controller/events": 3200,
     "controller/flagsets": 3450,
+    "controller/importers": 2600,
     "controller/kube": 1910,
     "controller/local": 2250,
     "controller/migration": 850,

@@ -1,0 +1,86 @@
+"""The formats that can be imported, and the import of files from bytes to flags that lint accepts. Pure."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from controller.importers.model import Imported, Refusal
+from controller.importers.reading import ImportOptions, Reading, Refused, SourceFile, UnreadableFile
+from controller.importers.writer import definitions
+from evaluator.flags.document import read_document
+from evaluator.flags.merge import parse
+from evaluator.flags.problems import Severity
+from evaluator.flags.text import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BOUNDS: Final = Bounds(document_bytes=64 * 1024 * 1024, nodes=10_000_000, depth=60)
+"""Bounds of a file that is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: `module` has `read(files, reading)`, which puts what it finds into the Reading."""
+
+    module: str
+    summary: str
+    approximations: Mapping[str, str]
+    """Arguments of `--allow`, with what each changes."""
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "launchdarkly": Format(
+        "launchdarkly",
+        "LaunchDarkly: answers of GET /api/v2/flags/PROJECT and /api/v2/segments/PROJECT/ENVIRONMENT, or data "
+        "files of its SDKs",
+        {
+            "experiments": "an experiment is imported as a rollout with its weights; nothing is measured",
+            "short-versions": "2-rc and 2.0-rc in contexts are no versions; 2.0.0-rc, 2 and 2.0 are",
+            "numeric-dates": "dates in contexts count only as numbers, in milliseconds since 1970",
+        },
+    )
+}
+
+
+def import_files(format_name: str, files: Iterable[tuple[str, bytes]], options: ImportOptions) -> Imported:
+    """Read files of one format, and refuse what lint would refuse. Raises UnreadableFile."""
+    reading = Reading(options)
+    reader = importlib.import_module(f"controller.importers.{FORMATS[format_name].module}")
+    try:
+        reader.read([_read(name, data) for name, data in files], reading)
+    except Refused as refused:
+        raise UnreadableFile(f"{refused.place}: {refused.message}") from None
+    except RecursionError:
+        raise UnreadableFile("the file is nested too deep") from None
+    imported = reading.result()
+    while refusals := tuple(_refused_by_lint(imported)):
+        reading.refuse(refusals)
+        imported = reading.result()
+    return imported
+
+
+def _read(name: str, data: bytes) -> SourceFile:
+    document = read_document(data, file=name, bounds=BOUNDS)
+    for problem in document.problems:
+        if problem.severity is Severity.ERROR:
+            raise UnreadableFile(str(problem))
+    return SourceFile(name, document.value)
+
+
+def _refused_by_lint(imported: Imported) -> Iterable[Refusal]:
+    environments = {name for flag in imported.flags for name in flag.targeting}
+    places = {flag.key: flag.place for flag in imported.flags}
+    refused: dict[str, Refusal] = {}
+    for environment in environments:
+        parsed = parse(orjson.dumps(definitions(imported, environment)), file="imported.json")
+        for problem in parsed.problems:
+            if problem.flag is not None and problem.flag not in refused:
+                refused[problem.flag] = Refusal(
+                    problem.flag, places[problem.flag], f"as a definition of ours: {problem.message}"
+                )
+    return refused.values()

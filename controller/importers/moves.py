@@ -1,0 +1,171 @@
+"""Who gets another value at the cut-over, since no hash of another product survives. Pure.
+
+The old bucket of a user says nothing about the new one. Of users who are divided into shares p, q, …, by
+value, the share p·p + q·q + … gets the same value by chance, and the others another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import orjson
+
+from controller.importers.model import (
+    NEXT,
+    All,
+    Always,
+    AnyItem,
+    AnyOf,
+    Condition,
+    Imported,
+    ImportedFlag,
+    InSegment,
+    Not,
+    Outcome,
+    Serves,
+    Share,
+    Split,
+    Targeting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from evaluator.flags.model import Json
+
+
+class Freeze(StrEnum):
+    """What becomes of users who are divided."""
+
+    SPLIT = "split"
+    """They are divided by the same shares, by another hash."""
+    MAJORITY = "majority"
+    """All get what most of them had."""
+
+
+def frozen(imported: Imported) -> Imported:
+    """The flags with each division replaced by its largest part."""
+    return replace(
+        imported,
+        flags=tuple(
+            replace(flag, targeting={name: _frozen(targeting) for name, targeting in flag.targeting.items()})
+            for flag in imported.flags
+        ),
+        segments=tuple(
+            replace(
+                segment,
+                conditions={name: _frozen_condition(item) for name, item in segment.conditions.items()},
+            )
+            for segment in imported.segments
+        ),
+    )
+
+
+def _frozen(targeting: Targeting) -> Targeting:
+    rules = tuple(
+        replace(rule, when=_frozen_condition(rule.when), then=_largest(rule.then)) for rule in targeting.rules
+    )
+    otherwise = _largest(targeting.otherwise)
+    return replace(targeting, rules=rules, otherwise=targeting.off if otherwise is NEXT else otherwise)
+
+
+def _largest(outcome: Outcome) -> Outcome:
+    return max(outcome.arms, key=lambda arm: arm[1])[0] if isinstance(outcome, Split) else outcome
+
+
+def _frozen_condition(condition: Condition) -> Condition:
+    match condition:
+        case All(parts):
+            return All(tuple(map(_frozen_condition, parts)))
+        case AnyOf(parts):
+            return AnyOf(tuple(map(_frozen_condition, parts)))
+        case Not(part):
+            return Not(_frozen_condition(part))
+        case AnyItem(attribute, part):
+            return AnyItem(attribute, _frozen_condition(part))
+        case Share(_, weight, of):
+            return Always(2 * weight >= of)
+    return condition
+
+
+def moved_share(imported: Imported, key: str, environment: str | None = None) -> float:
+    """At most this share of users, from 0 to 1, gets another value of the flag at the cut-over. Without
+    `environment`, in the one where it is largest.
+    """
+    return max(
+        (share for name, share in moved_shares(imported).get(key, {}).items() if environment in (None, name)),
+        default=0.0,
+    )
+
+
+def moved_shares(imported: Imported, freeze: Freeze = Freeze.SPLIT) -> dict[str, dict[str, float]]:
+    """At most these shares of users get other values, by flag and environment."""
+    moves = _Moves(imported, freeze)
+    return {
+        flag.key: {environment: moves.of_flag(flag, environment) for environment in flag.targeting}
+        for flag in imported.flags
+    }
+
+
+class _Moves:
+    def __init__(self, imported: Imported, freeze: Freeze) -> None:
+        self._flags = {flag.key: flag for flag in imported.flags}
+        self._segments = {segment.name: segment for segment in imported.segments}
+        self._freeze = freeze
+        self._known: dict[tuple[str, str], float] = {}
+
+    def of_flag(self, flag: ImportedFlag, environment: str) -> float:
+        known = self._known.get((flag.key, environment))
+        if known is not None:
+            return known
+        # Lint refuses flags that need each other; until then a cycle adds nothing.
+        self._known[flag.key, environment] = 0.0
+        targeting = flag.targeting[environment]
+        outcomes = [*(rule.then for rule in targeting.rules), targeting.otherwise]
+        stays = 1 - max(self._of_outcome(outcome, flag.variants) for outcome in outcomes)
+        # Rules that pass users on, and shares within conditions, may all concern one user.
+        for rule in targeting.rules:
+            stays *= 1 - self._of_outcome(rule.then, flag.variants) if _passes_on(rule.then) else 1
+            stays *= math.prod(1 - share for share in self._of_condition(rule.when, environment))
+        self._known[flag.key, environment] = round(1 - stays, 6)
+        return self._known[flag.key, environment]
+
+    def _of_outcome(self, outcome: Outcome, variants: Mapping[str, Json]) -> float:
+        if not isinstance(outcome, Split):
+            return 0.0
+        shares: dict[object, int] = defaultdict(int)
+        for arm, weight in outcome.arms:
+            shares[orjson.dumps(variants[arm]) if isinstance(arm, str) else arm] += max(0, weight)
+        return self._moved([weight for weight in shares.values() if weight])
+
+    def _moved(self, weights: list[int]) -> float:
+        total = sum(weights)
+        if len(weights) < 2:
+            return 0.0
+        if self._freeze is Freeze.MAJORITY:
+            return 1 - max(weights) / total
+        return 1 - sum((weight / total) ** 2 for weight in weights)
+
+    def _of_condition(self, condition: Condition, environment: str) -> Iterator[float]:
+        match condition:
+            case All(parts) | AnyOf(parts):
+                for part in parts:
+                    yield from self._of_condition(part, environment)
+            case Not(part) | AnyItem(_, part):
+                yield from self._of_condition(part, environment)
+            case Share(_, weight, of):
+                yield self._moved([part for part in (weight, of - weight) if part > 0])
+            case InSegment(name) if name in self._segments:
+                inner = self._segments[name].conditions.get(environment)
+                if inner is not None:
+                    yield from self._of_condition(inner, environment)
+            case Serves(key) if key in self._flags and environment in self._flags[key].targeting:
+                yield self.of_flag(self._flags[key], environment)
+
+
+def _passes_on(outcome: Outcome) -> bool:
+    return isinstance(outcome, Split) and any(arm is NEXT for arm, _ in outcome.arms)

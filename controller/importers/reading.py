@@ -1,0 +1,321 @@
+"""What readers share: refusals, approximations that the user allowed, and access to fields. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.importers.model import (
+    All,
+    AnyItem,
+    AnyOf,
+    Condition,
+    Imported,
+    ImportedFlag,
+    InSegment,
+    Not,
+    Refusal,
+    Remark,
+    Segment,
+    Serves,
+)
+from evaluator.flags.text import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from evaluator.flags.model import Json, Scalar
+
+_MOST_PARTS: Final = 10_000
+"""Most conditions of one segment: lint refuses larger rules."""
+WEIGHTS: Final = 100_000
+"""The sum of weights of shares that a format has as fractions."""
+
+
+class Refused(ValueError):
+    """A part of a file has no exact form here."""
+
+    def __init__(self, place: str, message: str, approximation: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+        self.message = message
+        self.approximation = approximation
+
+
+class UnreadableFile(ValueError):
+    """The file as a whole is not of the format."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file: its name as the user gave it, and what was read from it."""
+
+    name: str
+    content: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """What the user decided."""
+
+    environment: str = ""
+    """The environment of a file of one; or the only one to take of a file with several."""
+    allowed: frozenset[str] = frozenset()
+    """Names of approximations."""
+    lists: frozenset[str] = frozenset()
+    """Attributes whose values are lists."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """Collects flags, segments, refusals and remarks while files are read."""
+
+    options: ImportOptions
+    flags: dict[str, ImportedFlag] = field(default_factory=dict)
+    segments: dict[str, Segment] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    _approximations: dict[str, None] = field(default_factory=dict)
+    _name: str = ""
+
+    @contextmanager
+    def one(self, name: str, place: str) -> Iterator[None]:
+        """Read one flag or segment: what is refused within is refused for it alone."""
+        self._name, self._approximations = name, {}
+        try:
+            yield
+        except Refused as refused:
+            self.refusals.append(
+                Refusal(name, refused.place or place, refused.message, refused.approximation)
+            )
+        except RecursionError:
+            self.refusals.append(Refusal(name, place, "its rules are nested too deep"))
+
+    def approximate(self, approximation: str, place: str, message: str) -> None:
+        """Go on if the user allowed this approximation, else raise Refused."""
+        if approximation not in self.options.allowed:
+            raise Refused(place, message, approximation)
+        self._approximations[approximation] = None
+
+    def refuse(self, refusals: Iterable[Refusal]) -> None:
+        """Take flags and segments out again."""
+        for refusal in refusals:
+            self.flags.pop(refusal.name, None)
+            self.segments.pop(refusal.name, None)
+            self.refusals.append(refusal)
+
+    def remark(self, place: str, message: str) -> None:
+        """Note something about the flag that is read."""
+        self.remarks.append(Remark(self._name, place, message))
+
+    def add(self, flag: ImportedFlag) -> None:
+        """Keep the flag, with the names of its approximations. One of the same key gets its environments."""
+        metadata = dict(flag.metadata)
+        if self._approximations:
+            metadata["importedWith"] = ", ".join(sorted(self._approximations))
+        earlier = self.flags.get(flag.key)
+        if earlier is not None:
+            if set(earlier.targeting) & set(flag.targeting):
+                raise Refused(flag.place, f"there is another flag {quote(flag.key)}, at {earlier.place}")
+            if dict(earlier.variants) != dict(flag.variants):
+                message = (
+                    f"its variants differ from those at {earlier.place}; import each into its own folder"
+                )
+                raise Refused(flag.place, message)
+            flag = replace(flag, targeting={**earlier.targeting, **flag.targeting})
+            metadata = {**earlier.metadata, **metadata}
+        self.flags[flag.key] = replace(flag, metadata=metadata)
+
+    def add_segment(self, name: str, environment: str, condition: Condition) -> None:
+        """Keep the condition of a segment in one environment."""
+        earlier = self.segments.get(name)
+        conditions = {**(earlier.conditions if earlier else {}), environment: condition}
+        self.segments[name] = Segment(name, conditions)
+
+    def result(self) -> Imported:
+        """All of it, without flags that need something that was refused or is not in the files."""
+        flags, segments = dict(self.flags), dict(self.segments)
+        refusals = [*self.refusals, *_written_out(segments)]
+        refused = {refusal.name for refusal in refusals}
+        while lost := list(_lost(flags, segments, refused)):
+            for name, place, message in lost:
+                refusals.append(Refusal(name, place, message))
+                flags.pop(name, None)
+                segments.pop(name, None)
+                refused.add(name)
+        needed = {name for flag in flags.values() for name, _ in _needs_of_flag(flag) if name in segments}
+        while (
+            more := {
+                name
+                for segment in needed
+                for condition in segments[segment].conditions.values()
+                for name, of_segment in needs(condition)
+                if of_segment
+            }
+            - needed
+        ):
+            needed |= more
+        kept = tuple(segment for segment in segments.values() if segment.name in needed)
+        return Imported(tuple(flags.values()), kept, tuple(refusals), tuple(self.remarks))
+
+
+def needs(condition: Condition) -> Iterator[tuple[str, bool]]:
+    """The segments (true) and flags (false) that a condition names."""
+    match condition:
+        case All(parts) | AnyOf(parts):
+            for part in parts:
+                yield from needs(part)
+        case Not(part) | AnyItem(_, part):
+            yield from needs(part)
+        case InSegment(name):
+            yield name, True
+        case Serves(name):
+            yield name, False
+
+
+def _written_out(segments: dict[str, Segment]) -> Iterator[Refusal]:
+    """Write segments within segments out: not every flagd expands references within shared rules."""
+    given = dict(segments)
+    for name, segment in given.items():
+        try:
+            conditions = {
+                environment: _Inlining(given, environment).inline(condition, (name,))
+                for environment, condition in segment.conditions.items()
+            }
+        except Refused as refused:
+            del segments[name]
+            yield Refusal(name, refused.place, refused.message)
+        else:
+            segments[name] = Segment(name, conditions)
+
+
+@dataclass(slots=True)
+class _Inlining:
+    segments: Mapping[str, Segment]
+    environment: str
+    parts: int = 0
+
+    def inline(self, condition: Condition, within: tuple[str, ...]) -> Condition:
+        """The condition without segments that are in the files. Raises Refused."""
+        self.parts += 1
+        place = f"segment {within[0]}"
+        if self.parts > _MOST_PARTS:
+            raise Refused(place, f"it has more than {_MOST_PARTS} parts, with the segments that it needs")
+        match condition:
+            case All(parts):
+                return All(tuple(self.inline(part, within) for part in parts))
+            case AnyOf(parts):
+                return AnyOf(tuple(self.inline(part, within) for part in parts))
+            case Not(part):
+                return Not(self.inline(part, within))
+            case InSegment(name) if name in within:
+                raise Refused(place, f"segments need each other: {' needs '.join((*within, name))}")
+            case InSegment(name) if self.environment in getattr(self.segments.get(name), "conditions", {}):
+                return self.inline(self.segments[name].conditions[self.environment], (*within, name))
+        return condition
+
+
+def _needs_of_flag(flag: ImportedFlag) -> Iterator[tuple[str, bool]]:
+    for targeting in flag.targeting.values():
+        for rule in targeting.rules:
+            yield from needs(rule.when)
+
+
+def _lost(
+    flags: Mapping[str, ImportedFlag], segments: Mapping[str, Segment], refused: Collection[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Flags and segments that need what is refused or absent: name, place and why."""
+    rows: list[tuple[str, str, Iterable[tuple[str, bool]]]] = [
+        (flag.key, flag.place, _needs_of_flag(flag)) for flag in flags.values()
+    ]
+    for segment in segments.values():
+        of_segment = (need for condition in segment.conditions.values() for need in needs(condition))
+        rows.append((segment.name, f"segment {segment.name}", of_segment))
+    for name, place, needed in rows:
+        for other, is_segment in needed:
+            if other not in (segments if is_segment else flags):
+                what = "segment" if is_segment else "flag"
+                why = "is refused" if other in refused else "is not in the files"
+                yield name, place, f"it needs the {what} {quote(other)}, which {why}"
+                break
+
+
+def member(value: Any, name: str, kind: type | tuple[type, ...], place: str, default: Any = None) -> Any:
+    """The field `name`, of the expected type; null and absence give `default`. Raises Refused."""
+    item = value.get(name) if isinstance(value, dict) else None
+    if item is None:
+        return default
+    if not isinstance(item, kind) or (isinstance(item, bool) and kind in (int, float, (int, float))):
+        raise Refused(f"{place}.{name}", f"has {_words(item)}, which this format does not have there")
+    return item
+
+
+def items(value: Any, name: str, place: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The objects of the list `name`, each with its place. Raises Refused."""
+    for number, item in enumerate(member(value, name, list, place, [])):
+        if not isinstance(item, dict):
+            raise Refused(f"{place}.{name}[{number}]", f"has {_words(item)} in place of an object")
+        yield item, f"{place}.{name}[{number}]"
+
+
+def _words(value: Json) -> str:
+    return {str: "a text", bool: "a boolean", dict: "an object", list: "a list"}.get(type(value), "a number")
+
+
+def attribute_path(name: str, place: str) -> str:
+    """A name of an attribute, as a path of `var`, which divides at dots. Raises Refused."""
+    if not name or "." in name:
+        message = (
+            f"the attribute {quote(name)} has a dot, which divides a path here; rename it in the contexts"
+        )
+        raise Refused(place, message if name else "names no attribute")
+    return name
+
+
+def whole_weights(shares: Iterable[float], place: str) -> list[int]:
+    """Shares of any sum as whole numbers. Raises Refused for negative ones and those that are no numbers."""
+    given = list(shares)
+    if any(not math.isfinite(share) or share < 0 for share in given):
+        raise Refused(place, "a share of users is negative, or no number")
+    if all(float(share).is_integer() for share in given) and sum(given) <= 2**31 - 1:
+        return [int(share) for share in given]
+    total = sum(given)
+    return [round(share / total * WEIGHTS) for share in given]
+
+
+def scalars(fields: Mapping[str, object]) -> dict[str, Scalar]:
+    """Metadata: texts, numbers and booleans as they are, lists of these as one text; the rest is left out."""
+    kept: dict[str, Scalar] = {}
+    for name, value in fields.items():
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            kept[name] = ", ".join(value)
+        elif isinstance(value, str | bool | int | float) and value != "":
+            kept[name] = value
+    return kept
+
+
+def variant_names(values: Iterable[Json], names: Iterable[str | None]) -> list[str]:
+    """Names of variants, each once: as given, else after the value: on, off, a short text, a number."""
+    taken: dict[str, None] = {}
+    for number, (value, given) in enumerate(zip(values, names, strict=True)):
+        name = _slug(given) if given else _name_of_value(value)
+        name = name or f"variant-{number + 1}"
+        while name in taken:
+            name = f"{name}-{number + 1}"
+        taken[name] = None
+    return list(taken)
+
+
+def _name_of_value(value: Json) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str | int | float):
+        return _slug(str(value))
+    return ""
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^0-9A-Za-z._-]+", "-", text).strip("-")[:60].lower()

@@ -1,0 +1,104 @@
+"""The public suites of other products: flags that are imported, evaluated by ours, and compared.
+
+The suites are read where they are, or in the folder that IMPORT_SUITES names; nothing of them is copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from controller.importers.formats import import_files
+from controller.importers.model import ONLY
+from controller.importers.moves import moved_share
+from controller.importers.reading import ImportOptions
+from controller.importers.writer import definitions
+from evaluator.flags.document import read_documents
+from evaluator.flags.merge import parse
+from evaluator.flags.model import Bucketing
+from evaluator.resolving.resolution import ErrorCode, FlagType
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.importers.model import Imported
+
+SUITES: Final = Path(
+    os.environ.get("IMPORT_SUITES") or Path(__file__).parents[5] / "shared" / "conformance" / "import"
+)
+CODE: Final = "<the caller's value>"
+"""What a flag gives where the value in the caller's code applies."""
+
+
+def suite(name: str) -> Path:
+    """The folder of a suite; skips the test where it is missing."""
+    folder = SUITES / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is missing; IMPORT_SUITES names the folder of the public suites")
+    return folder
+
+
+def imported(format_name: str, *contents: Any, **options: Any) -> Imported:
+    """Import objects as if they were JSON files."""
+    files = [(f"file{number}.json", json.dumps(content).encode()) for number, content in enumerate(contents)]
+    return import_files(format_name, files, ImportOptions(**options))
+
+
+def compiled(what: Imported, environment: str = ONLY) -> CompiledFlagSet:
+    """The flags of one environment, ready for evaluation."""
+    parsed = parse(json.dumps(definitions(what, environment)).encode(), file="imported.json")
+    assert not parsed.problems, parsed.problems
+    return compile_flag_set(parsed.flag_set, bucketing=Bucketing.V2)
+
+
+def value_of(
+    flags: CompiledFlagSet,
+    key: str,
+    context: Mapping[str, Any],
+    *,
+    now: int = 1_700_000_000,
+    wanted: FlagType | None = None,
+) -> Any:
+    """The value that our evaluator gives, or CODE."""
+    answer = resolve(flags, key, wanted, dict(context), now)
+    if answer.error_code in (ErrorCode.FLAG_NOT_FOUND, ErrorCode.TYPE_MISMATCH):
+        return CODE
+    assert answer.error_code is None, answer
+    return CODE if answer.variant is None else answer.value
+
+
+def read_yaml(file: Path) -> list[Any]:
+    """The documents of a YAML file, by version 1.2, in which `on` is a text."""
+    return [document.value for document in read_documents(file.read_bytes(), file=file.name)]
+
+
+@dataclass
+class Tally:
+    """Counts of a suite's cases."""
+
+    agree: int = 0
+    refused: int = 0
+    moved: int = 0
+    """Cases in which a user is in another bucket: no hash of another product survives."""
+    differ: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def count(self, name: str, what: Imported, key: str, expected: Any, ask: Callable[[], Any]) -> None:
+        """Count one case: refused where the flag is, else by what `ask` gives."""
+        refusal = next((refusal for refusal in what.refusals if refusal.name == key), None)
+        if refusal is not None:
+            self.refused += 1
+            self.reasons[refusal.message] += 1
+        elif (came := ask()) == expected and isinstance(came, bool) is isinstance(expected, bool):
+            self.agree += 1
+        elif moved_share(what, key) > 0:
+            self.moved += 1
+        else:
+            self.differ.append(f"{name}: {key} gave {came!r}, not {expected!r}")
