@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -17,7 +18,7 @@ from evaluator.flags.problems import Severity
 from evaluator.flags.text import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 BOUNDS: Final = Bounds(document_bytes=64 * 1024 * 1024, nodes=10_000_000, depth=60)
 """Bounds of a file that is imported."""
@@ -36,7 +37,7 @@ class Format:
 FORMATS: Final[Mapping[str, Format]] = {
     "launchdarkly": Format(
         "launchdarkly",
-        "LaunchDarkly: answers of GET /api/v2/flags/PROJECT and /api/v2/segments/PROJECT/ENV, or data files of SDKs",
+        "LaunchDarkly: answers of GET /api/v2/flags/PROJECT, /api/v2/segments/PROJECT/ENV, or SDKs' data files",
         {
             "experiments": "an experiment is imported as a rollout with its weights; nothing is measured",
             "short-versions": "2-rc and 2.0-rc in contexts are no versions; 2.0.0-rc, 2 and 2.0 are",
@@ -46,19 +47,28 @@ FORMATS: Final[Mapping[str, Format]] = {
 }
 
 
-def import_files(format_name: str, files: Iterable[tuple[str, bytes]], options: ImportOptions) -> Imported:
-    """Read files of one format, and refuse what lint would refuse. Raises UnreadableFile."""
+def import_files(
+    format_name: str, files: Iterable[tuple[str, str, bytes]], options: ImportOptions
+) -> Imported:
+    """Read files of one format (environment, name and content), and refuse what lint would refuse. Raises
+    UnreadableFile. A file's environment may be empty.
+    """
     reading = Reading(options)
     reader = importlib.import_module(f"controller.importers.{FORMATS[format_name].module}")
+    by_environment: dict[str, list[SourceFile]] = defaultdict(list)
+    for environment, name, data in files:
+        by_environment[environment].append(_read(name, data))
     try:
-        reader.read([_read(name, data) for name, data in files], reading)
+        for environment, group in by_environment.items():
+            reading.options = replace(options, environment=environment)
+            reader.read(group, reading)
     except Refused as refused:
         raise UnreadableFile(f"{refused.place}: {refused.message}") from None
     except RecursionError:
         raise UnreadableFile("the file is nested too deep") from None
     imported = reading.result()
     while refusals := tuple(_refused_by_lint(imported)):
-        reading.refuse(refusals)
+        reading.refusals += refusals
         imported = reading.result()
     return imported
 
@@ -71,15 +81,12 @@ def _read(name: str, data: bytes) -> SourceFile:
     return SourceFile(name, document.value)
 
 
-def _refused_by_lint(imported: Imported) -> Iterable[Refusal]:
-    environments = {name for flag in imported.flags for name in flag.targeting}
+def _refused_by_lint(imported: Imported) -> Iterator[Refusal]:
+    """Flags that lint would refuse, each once."""
     places = {flag.key: flag.place for flag in imported.flags}
-    refused: dict[str, Refusal] = {}
-    for environment in environments:
+    for environment in {name for flag in imported.flags for name in flag.targeting}:
         parsed = parse(orjson.dumps(definitions(imported, environment)), file="imported.json")
         for problem in parsed.problems:
-            if problem.flag is not None and problem.flag not in refused:
-                refused[problem.flag] = Refusal(
-                    problem.flag, places[problem.flag], f"as a definition of ours: {problem.message}"
-                )
-    return refused.values()
+            place = places.pop(problem.flag or "", None)
+            if problem.flag is not None and place is not None:
+                yield Refusal(problem.flag, place, f"as a definition of ours: {problem.message}")

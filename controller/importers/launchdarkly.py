@@ -165,7 +165,7 @@ class _EnvironmentReader:
 
     def read_segment(self, segment: dict[str, Any], place: str) -> None:
         name = str(segment.get("key"))
-        with self.reading.one(name, place):
+        with self.reading.one(name, place, segment=True):
             if segment.get("unbounded"):
                 raise Refused(place, "its members are not in the file, since it is a big segment")
             included = self._members(segment, "included", place)

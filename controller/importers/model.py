@@ -262,6 +262,7 @@ class Refusal:
     """What has no exact form, and what to do."""
     approximation: str = ""
     """The argument of `--allow` by which it is imported all the same; empty: there is none."""
+    is_segment: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,30 +82,22 @@ class Reading:
     _name: str = ""
 
     @contextmanager
-    def one(self, name: str, place: str) -> Iterator[None]:
-        """Read one flag or segment: what is refused within is refused for it alone."""
+    def one(self, name: str, place: str, *, segment: bool = False) -> Iterator[None]:
+        """Read one flag, or segment: what is refused within is refused for it alone."""
         self._name, self._approximations = name, {}
         try:
             yield
         except Refused as refused:
-            self.refusals.append(
-                Refusal(name, refused.place or place, refused.message, refused.approximation)
-            )
+            at = refused.place or place
+            self.refusals.append(Refusal(name, at, refused.message, refused.approximation, segment))
         except RecursionError:
-            self.refusals.append(Refusal(name, place, "its rules are nested too deep"))
+            self.refusals.append(Refusal(name, place, "its rules are nested too deep", "", segment))
 
     def approximate(self, approximation: str, place: str, message: str) -> None:
         """Go on if the user allowed this approximation, else raise Refused."""
         if approximation not in self.options.allowed:
             raise Refused(place, message, approximation)
         self._approximations[approximation] = None
-
-    def refuse(self, refusals: Iterable[Refusal]) -> None:
-        """Take flags and segments out again."""
-        for refusal in refusals:
-            self.flags.pop(refusal.name, None)
-            self.segments.pop(refusal.name, None)
-            self.refusals.append(refusal)
 
     def remark(self, place: str, message: str) -> None:
         """Note something about the flag that is read."""
@@ -136,33 +128,26 @@ class Reading:
         self.segments[name] = Segment(name, conditions)
 
     def result(self) -> Imported:
-        """All of it, without flags that need something that was refused or is not in the files."""
+        """All of it, without flags that need something that was refused or is not in the files. What is
+        refused in one environment is refused in all.
+        """
         flags, segments = dict(self.flags), dict(self.segments)
         refusals = [*self.refusals, *_written_out(segments)]
-        refused = {refusal.name for refusal in refusals}
-        while lost := list(_lost(flags, segments, refused)):
-            for name, place, message in lost:
-                refusals.append(Refusal(name, place, message))
-                flags.pop(name, None)
-                segments.pop(name, None)
-                refused.add(name)
-        needed = {name for flag in flags.values() for name, _ in _needs_of_flag(flag) if name in segments}
-        while (
-            more := {
-                name
-                for segment in needed
-                for condition in segments[segment].conditions.values()
-                for name, of_segment in needs(condition)
-                if of_segment
-            }
-            - needed
-        ):
-            needed |= more
-        kept = tuple(segment for segment in segments.values() if segment.name in needed)
+        refused = {(refusal.is_segment, refusal.name) for refusal in refusals}
+        while True:
+            flags = {key: flag for key, flag in flags.items() if (False, key) not in refused}
+            segments = {name: segment for name, segment in segments.items() if (True, name) not in refused}
+            lost = list(_lost(flags, segments, refused))
+            if not lost:
+                break
+            refusals += lost
+            refused |= {(refusal.is_segment, refusal.name) for refusal in lost}
+        needed = {need for flag in flags.values() for need in _needs_of_flag(flag)}
+        kept = tuple(segment for name, segment in segments.items() if (True, name) in needed)
         return Imported(tuple(flags.values()), kept, tuple(refusals), tuple(self.remarks))
 
 
-def needs(condition: Condition) -> Iterator[tuple[str, bool]]:
+def needs(condition: Condition) -> Iterator[tuple[bool, str]]:
     """The segments (true) and flags (false) that a condition names."""
     match condition:
         case All(parts) | AnyOf(parts):
@@ -171,9 +156,9 @@ def needs(condition: Condition) -> Iterator[tuple[str, bool]]:
         case Not(part) | AnyItem(_, part):
             yield from needs(part)
         case InSegment(name):
-            yield name, True
+            yield True, name
         case Serves(name):
-            yield name, False
+            yield False, name
 
 
 def _written_out(segments: dict[str, Segment]) -> Iterator[Refusal]:
@@ -187,7 +172,7 @@ def _written_out(segments: dict[str, Segment]) -> Iterator[Refusal]:
             }
         except Refused as refused:
             del segments[name]
-            yield Refusal(name, refused.place, refused.message)
+            yield Refusal(name, refused.place, refused.message, is_segment=True)
         else:
             segments[name] = Segment(name, conditions)
 
@@ -218,29 +203,30 @@ class _Inlining:
         return condition
 
 
-def _needs_of_flag(flag: ImportedFlag) -> Iterator[tuple[str, bool]]:
+def _needs_of_flag(flag: ImportedFlag) -> Iterator[tuple[bool, str]]:
     for targeting in flag.targeting.values():
         for rule in targeting.rules:
             yield from needs(rule.when)
 
 
 def _lost(
-    flags: Mapping[str, ImportedFlag], segments: Mapping[str, Segment], refused: Collection[str]
-) -> Iterator[tuple[str, str, str]]:
-    """Flags and segments that need what is refused or absent: name, place and why."""
-    rows: list[tuple[str, str, Iterable[tuple[str, bool]]]] = [
-        (flag.key, flag.place, _needs_of_flag(flag)) for flag in flags.values()
-    ]
-    for segment in segments.values():
-        of_segment = (need for condition in segment.conditions.values() for need in needs(condition))
-        rows.append((segment.name, f"segment {segment.name}", of_segment))
-    for name, place, needed in rows:
-        for other, is_segment in needed:
-            if other not in (segments if is_segment else flags):
+    flags: Mapping[str, ImportedFlag], segments: Mapping[str, Segment], refused: Collection[tuple[bool, str]]
+) -> Iterator[Refusal]:
+    """Refusals of flags and segments that need what is refused or absent."""
+    for flag in flags.values():
+        for is_segment, name in _needs_of_flag(flag):
+            if name not in (segments if is_segment else flags):
                 what = "segment" if is_segment else "flag"
-                why = "is refused" if other in refused else "is not in the files"
-                yield name, place, f"it needs the {what} {quote(other)}, which {why}"
+                why = "is refused" if (is_segment, name) in refused else "is not in the files"
+                yield Refusal(flag.key, flag.place, f"it needs the {what} {quote(name)}, which {why}")
                 break
+    for segment in segments.values():
+        conditions = segment.conditions.values()
+        needed = dict.fromkeys(name for item in conditions for is_segment, name in needs(item) if is_segment)
+        for name in needed:
+            message = f"it needs the segment {quote(name)}, which is refused or not in the files"
+            yield Refusal(segment.name, f"segment {segment.name}", message, is_segment=True)
+            break
 
 
 def member(value: Any, name: str, kind: type | tuple[type, ...], place: str, default: Any = None) -> Any:

@@ -45,9 +45,10 @@ def suite(name: str) -> Path:
     return folder
 
 
-def imported(format_name: str, *contents: Any, **options: Any) -> Imported:
+def imported(format_name: str, *contents: Any, environment: str = ONLY, **options: Any) -> Imported:
     """Import objects as if they were JSON files."""
-    files = [(f"file{number}.json", json.dumps(content).encode()) for number, content in enumerate(contents)]
+    texts = [json.dumps(content).encode() for content in contents]
+    files = [(environment, f"file{number}.json", text) for number, text in enumerate(texts)]
     return import_files(format_name, files, ImportOptions(**options))
 
 
@@ -92,7 +93,8 @@ class Tally:
 
     def count(self, name: str, what: Imported, key: str, expected: Any, ask: Callable[[], Any]) -> None:
         """Count one case: refused where the flag is, else by what `ask` gives."""
-        refusal = next((refusal for refusal in what.refusals if refusal.name == key), None)
+        mine = (refusal for refusal in what.refusals if refusal.name == key and not refusal.is_segment)
+        refusal = next(mine, None)
         if refusal is not None:
             self.refused += 1
             self.reasons[refusal.message] += 1
