@@ -85,7 +85,8 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "export": "print objects of a cluster as manifests",
         "test-alert": "have a FlagProvider of a cluster send a test message",
     },
-    "Move over from OpenFeature Operator": {
+    "Move over from elsewhere": {
+        "import": "import flags of LaunchDarkly, Unleash, Flipt and others, exactly or not at all",
         "inject": "print manifests with the evaluators that their pods will get",
         "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
     },
@@ -105,6 +106,7 @@ _MODULES: Final = {
     "uninstall": "controller.cli.install",
     "test-alert": "controller.cli.alerting",
     "export": "controller.cli.export_manifests",
+    "import": "controller.cli.import_flags",
     **dict.fromkeys(("controller", "admission", "proxy", "page"), "controller.cli.processes"),
 }
 """Where a verb is found that has no module of its name."""

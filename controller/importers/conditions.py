@@ -189,7 +189,9 @@ def _one_of(value: Json, values: Iterable[Any]) -> Json:
     texts = [item for item in values if isinstance(item, str)]
     numbers = [item for item in values if isinstance(item, int | float) and not isinstance(item, bool)]
     rules: list[Json] = [{"===": [value, item]} for item in values if isinstance(item, bool)]
-    for kind, guards in ((texts, [_is_text(value)]), (numbers, [])):
+    # A targeting key is always a text.
+    text_guards = [] if value == {"var": TARGETING_KEY} else [_is_text(value)]
+    for kind, guards in ((texts, text_guards), (numbers, [])):
         if len(kind) == 1:
             rules.append({"===": [value, kind[0]]})
         elif kind:

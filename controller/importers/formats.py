@@ -37,7 +37,7 @@ class Format:
 FORMATS: Final[Mapping[str, Format]] = {
     "launchdarkly": Format(
         "launchdarkly",
-        "LaunchDarkly: answers of GET /api/v2/flags/PROJECT, /api/v2/segments/PROJECT/ENV, or SDKs' data files",
+        "LaunchDarkly: answers of GET /api/v2/flags/PROJECT, /api/v2/segments/PROJECT/ENV, or SDKs' data",
         {
             "experiments": "an experiment is imported as a rollout with its weights; nothing is measured",
             "short-versions": "2-rc and 2.0-rc in contexts are no versions; 2.0.0-rc, 2 and 2.0 are",

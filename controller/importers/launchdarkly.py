@@ -211,7 +211,8 @@ class _EnvironmentReader:
         for rule, at in items(flag, "rules", place):
             rules.append(TargetingRule(self._clauses(rule, at), self._outcome(rule, names, at)))
         fallthrough = member(flag, "fallthrough", dict, place, {})
-        return Targeting(self._outcome(fallthrough, names, f"{place}.fallthrough"), tuple(rules))
+        otherwise = self._outcome(fallthrough, names, f"{place}.fallthrough")
+        return Targeting(otherwise, tuple(rules), off)
 
     def _variation(
         self, value: Mapping[str, Any], field: str, names: list[str], place: str, *, required: bool = True

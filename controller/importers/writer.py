@@ -165,10 +165,12 @@ def _default_variant(targeting: Targeting) -> str | None:
     outcomes = [*(rule.then for rule in targeting.rules), targeting.otherwise]
     if any(arm is None for outcome in outcomes for arm in _arms(outcome)):
         return None
-    if isinstance(targeting.otherwise, Split):
-        missing = targeting.otherwise.missing
-        return missing if isinstance(missing, str) else targeting.off
-    return targeting.otherwise if isinstance(targeting.otherwise, str) else targeting.off
+    if not isinstance(targeting.otherwise, Split):
+        return targeting.otherwise if isinstance(targeting.otherwise, str) else targeting.off
+    missing = targeting.otherwise.missing
+    if missing is ANY and targeting.off is None:
+        missing = targeting.otherwise.arms[0][0]
+    return missing if isinstance(missing, str) else targeting.off
 
 
 def _arms(outcome: Outcome) -> Sequence[Arm]:
