@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from controller.cli.output import add_output_argument, document, plain
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, columns, exit_on, printable
