@@ -17,7 +17,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/app": 2400,
     "controller/artifacts": 650,
     "controller/authoring": 2320,
-    "controller/cli": 9020,
+    "controller/cli": 9160,
     "controller/configurations": 1150,
     "controller/delivery": 2900,
     "controller/events": 3200,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +10,18 @@ from controller.cli.output import add_output_argument, document, plain
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, columns, exit_on, printable
 from controller.importers.comparison import BadCall, FlagComparison, compare, read_calls
 from controller.importers.formats import BOUNDS, FORMATS, import_files
-from controller.importers.moves import Freeze, frozen, moved_shares
+from controller.importers.model import ImportRefusal, Remark  # noqa: TC001 - pydantic reads the annotations
+from controller.importers.moves import CutOver, frozen, moved_shares
 from controller.importers.reading import ImportOptions, UnreadableFile
 from controller.importers.writer import files, layered
+from controller.runtime.clock import now
 from evaluator.flags.text import quote
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from controller.importers.model import Imported, Refusal, Remark
+    from controller.importers.model import Imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class ImportReport:
     """What `-o json` prints."""
 
     flags: int
-    files: Sequence[str]
-    refused: Sequence[Refusal]
-    remarks: Sequence[Remark]
-    moves: Sequence[MovedFlag]
-    compared: Sequence[FlagComparison]
+    files: list[str]
+    refused: tuple[ImportRefusal, ...]
+    remarks: tuple[Remark, ...]
+    moves: list[MovedFlag]
+    compared: list[FlagComparison]
 
 
 def configure_import(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +50,8 @@ def configure_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("format", metavar="FORMAT", choices=FORMATS, help=f"one of {', '.join(FORMATS)}")
     parser.add_argument(
         "files", metavar="[ENVIRONMENT=]FILE", nargs="+",
-        help="files of that format, YAML or JSON; ENVIRONMENT= names the environment that a file is of, or the "
-        "only one to take of a file with several",
+        help="files of that format, YAML or JSON; ENVIRONMENT= names the environment that a file is of, or "
+        "the only one to take of a file with several",
     )  # fmt: skip
     parser.add_argument(
         "--out",
@@ -67,14 +68,14 @@ def configure_import(parser: argparse.ArgumentParser) -> None:
         help="an attribute whose values are lists; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--freeze", choices=list(Freeze), default=Freeze.SPLIT,
+        "--freeze", type=CutOver, choices=list(CutOver), default=CutOver.SPLIT,
         help="what becomes of users who are divided by shares, since no hash of another product survives: "
         "split divides them anew (default), majority gives all what most have now",
     )  # fmt: skip
     parser.add_argument(
         "--verify", type=Path, metavar="CALLS",
-        help="compare with values that the old system gave: a JSON object a line, with flag, context, value, and "
-        "where need be environment and time (Unix seconds)",
+        help="compare with values that the old system gave: a JSON object a line, with flag, context, value, "
+        "and where need be environment and time (Unix seconds)",
     )  # fmt: skip
     add_output_argument(parser, "text", "json")
     parser.set_defaults(run=run)
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         for environment, share in shares.items()
         if share > 0
     ]
-    if options.freeze == Freeze.MAJORITY:
+    if options.freeze is CutOver.MAJORITY:
         imported = frozen(imported)
     compared = _compare(imported, options.verify) if options.verify is not None else []
     written = _write(imported, options.out) if options.out is not None else []
@@ -128,7 +129,7 @@ def _divide(text: str) -> tuple[str, str]:
 
 def _compare(imported: Imported, file: Path) -> list[FlagComparison]:
     with exit_on(USAGE, OSError, BadCall), file.open("rb") as lines:
-        return compare(imported, read_calls(lines, int(time.time())))
+        return compare(imported, read_calls(lines, int(now().timestamp())))
 
 
 def _write(imported: Imported, folder: Path) -> list[str]:
@@ -147,7 +148,7 @@ def _write(imported: Imported, folder: Path) -> list[str]:
 def _words(report: ImportReport, options: argparse.Namespace) -> Iterator[str]:
     known = FORMATS[options.format].approximations
     for refusal in report.refused:
-        what = "segment" if refusal.is_segment else "flag"
+        what = "segment" if refusal.segment else "flag"
         yield f"{refusal.place}: the {what} {quote(refusal.name)} is refused: {refusal.message}"
         if refusal.approximation:
             yield f"    --allow {refusal.approximation} imports it: {known[refusal.approximation]}"
@@ -162,7 +163,7 @@ def _words(report: ImportReport, options: argparse.Namespace) -> Iterator[str]:
         yield from columns(rows)
     yield from _compared_words(report.compared)
     yield from report.files
-    refused = sum(not refusal.is_segment for refusal in report.refused)
+    refused = sum(not refusal.segment for refusal in report.refused)
     verb = "imported" if report.files else "can be imported; --out DIR writes"
     yield f"{_count(report.flags)} {verb}{'' if report.files else ' them'}, {refused} refused"
 

@@ -16,22 +16,22 @@ from controller.importers.model import (
     Always,
     AnyItem,
     AnyOf,
-    Bucket,
     Condition,
     During,
     InSegment,
+    InShare,
     IsText,
     Not,
     Number,
     OneOf,
-    Order,
-    Part,
     Present,
+    Relation,
     Rule,
+    SemanticVersion,
     Serves,
-    Share,
     Text,
-    Version,
+    TextPart,
+    UserHash,
 )
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 TIMESTAMP: Final = {"var": "$flagd.timestamp"}
-_COMPARE: Final[Mapping[Order, Callable[[float, float], bool]]] = {
-    Order.EQUAL: operator.eq,
-    Order.LESS: operator.lt,
-    Order.AT_MOST: operator.le,
-    Order.MORE: operator.gt,
-    Order.AT_LEAST: operator.ge,
+_COMPARE: Final[Mapping[Relation, Callable[[float, float], bool]]] = {
+    Relation.EQUAL: operator.eq,
+    Relation.LESS: operator.lt,
+    Relation.AT_MOST: operator.le,
+    Relation.MORE: operator.gt,
+    Relation.AT_LEAST: operator.ge,
 }
 NEVER: Final = Always(value=False)
 
@@ -113,7 +113,7 @@ def rule_of(condition: Condition) -> Json:
         case During(start, end):
             ends = [(">=", start), ("<", end)]
             rule = both(*({order: [TIMESTAMP, second]} for order, second in ends if second is not None))
-        case Share(bucket, weight, of):
+        case InShare(bucket, weight, of):
             rule = in_arm(bucket, [["in", weight], ["out", of - weight]], "in")
         case Rule(given):
             rule = given
@@ -122,7 +122,9 @@ def rule_of(condition: Condition) -> Json:
     return rule
 
 
-def _rule_of_attribute(condition: Present | IsText | OneOf | Number | Text | Version, value: Json) -> Json:
+def _rule_of_attribute(
+    condition: Present | IsText | OneOf | Number | Text | SemanticVersion, value: Json
+) -> Json:
     rule: Json
     match condition:
         case Present():
@@ -133,11 +135,11 @@ def _rule_of_attribute(condition: Present | IsText | OneOf | Number | Text | Ver
             rule = _one_of(value, values)
         case Number(_, order, number, texts):
             rule = _number(value, order, number, texts=texts)
-        case Text(_, Part.ANYWHERE, texts):
+        case Text(_, TextPart.ANYWHERE, texts):
             rule = both(_is_text(value), _either([{"in": [text, value]} for text in texts]))
         case Text(_, part, texts):
             rule = _either([{part.value: [value, text]} for text in texts])
-        case Version(_, order, version):
+        case SemanticVersion(_, order, version):
             rule = {"sem_ver": [value, order.value, version]}
     return rule
 
@@ -150,21 +152,21 @@ def both(*rules: Json) -> Json:
     return parts[0] if len(parts) == 1 else {"and": parts}
 
 
-def in_arm(bucket: Bucket, weights: Sequence[Json], arm: str) -> Json:
+def in_arm(bucket: UserHash, weights: Sequence[Json], arm: str) -> Json:
     """Whether users fall into this arm of `fractional`; false of those without the bucket's attribute."""
     rule: Json = {"==": [{"fractional": buckets(bucket, weights)}, arm]}
-    return rule if bucket == Bucket() else both(has_bucket(bucket), rule)
+    return rule if bucket == UserHash() else both(has_bucket(bucket), rule)
 
 
-def buckets(bucket: Bucket, weights: Sequence[Json]) -> list[Json]:
+def buckets(bucket: UserHash, weights: Sequence[Json]) -> list[Json]:
     """The arguments of `fractional`."""
-    if bucket == Bucket():
+    if bucket == UserHash():
         return list(weights)
     seed: Json = {"var": "$flagd.flagKey"} if bucket.seed is None else bucket.seed
     return [{"cat": [seed, {"var": bucket.attribute}]}, *weights]
 
 
-def has_bucket(bucket: Bucket) -> Json:
+def has_bucket(bucket: UserHash) -> Json:
     """Whether a user has what the bucket hashes: `cat` would hash the seed alone."""
     attribute: Json = {"var": bucket.attribute}
     if bucket.attribute == TARGETING_KEY:
@@ -199,11 +201,11 @@ def _one_of(value: Json, values: Iterable[Any]) -> Json:
     return _either(rules)
 
 
-def _number(value: Json, order: Order, number: float, *, texts: bool) -> Json:
-    if order is Order.UNEQUAL:
-        parts = (Order.LESS, Order.MORE)
+def _number(value: Json, order: Relation, number: float, *, texts: bool) -> Json:
+    if order is Relation.UNEQUAL:
+        parts = (Relation.LESS, Relation.MORE)
         return _either([_number(value, part, number, texts=texts) for part in parts])
-    if order is Order.EQUAL and not texts:
+    if order is Relation.EQUAL and not texts:
         return {"===": [value, number]}
     compare = _COMPARE[order]
     guards: list[Json] = []
@@ -213,4 +215,4 @@ def _number(value: Json, order: Order, number: float, *, texts: bool) -> Json:
     guards += [{"!==": [value, item]} for item in (False, True) if compare(int(item), number)]
     if not texts:
         guards.append({"!": _is_text(value)})
-    return both(*guards, {"==" if order is Order.EQUAL else order.value: [value, number]})
+    return both(*guards, {"==" if order is Relation.EQUAL else order.value: [value, number]})

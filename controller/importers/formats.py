@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from controller.importers.model import Imported, Refusal
-from controller.importers.reading import ImportOptions, Reading, Refused, SourceFile, UnreadableFile
+from controller.importers.model import Imported, ImportRefusal
+from controller.importers.reading import ImportOptions, ImportReading, NoExactForm, SourceFile, UnreadableFile
 from controller.importers.writer import definitions
 from evaluator.flags.document import read_document
 from evaluator.flags.merge import parse
@@ -25,8 +25,8 @@ BOUNDS: Final = Bounds(document_bytes=64 * 1024 * 1024, nodes=10_000_000, depth=
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """A format: `module` has `read(files, reading)`, which puts what it finds into the Reading."""
+class ImportFormat:
+    """A format: `module` has `read(files, reading)`, which puts what it finds into the ImportReading."""
 
     module: str
     summary: str
@@ -34,8 +34,8 @@ class Format:
     """Arguments of `--allow`, with what each changes."""
 
 
-FORMATS: Final[Mapping[str, Format]] = {
-    "launchdarkly": Format(
+FORMATS: Final[Mapping[str, ImportFormat]] = {
+    "launchdarkly": ImportFormat(
         "launchdarkly",
         "LaunchDarkly: answers of GET /api/v2/flags/PROJECT, /api/v2/segments/PROJECT/ENV, or SDKs' data",
         {
@@ -53,7 +53,7 @@ def import_files(
     """Read files of one format (environment, name and content), and refuse what lint would refuse. Raises
     UnreadableFile. A file's environment may be empty.
     """
-    reading = Reading(options)
+    reading = ImportReading(options)
     reader = importlib.import_module(f"controller.importers.{FORMATS[format_name].module}")
     by_environment: dict[str, list[SourceFile]] = defaultdict(list)
     for environment, name, data in files:
@@ -62,7 +62,7 @@ def import_files(
         for environment, group in by_environment.items():
             reading.options = replace(options, environment=environment)
             reader.read(group, reading)
-    except Refused as refused:
+    except NoExactForm as refused:
         raise UnreadableFile(f"{refused.place}: {refused.message}") from None
     except RecursionError:
         raise UnreadableFile("the file is nested too deep") from None
@@ -81,7 +81,7 @@ def _read(name: str, data: bytes) -> SourceFile:
     return SourceFile(name, document.value)
 
 
-def _refused_by_lint(imported: Imported) -> Iterator[Refusal]:
+def _refused_by_lint(imported: Imported) -> Iterator[ImportRefusal]:
     """Flags that lint would refuse, each once."""
     places = {flag.key: flag.place for flag in imported.flags}
     for environment in {name for flag in imported.flags for name in flag.targeting}:
@@ -89,4 +89,4 @@ def _refused_by_lint(imported: Imported) -> Iterator[Refusal]:
         for problem in parsed.problems:
             place = places.pop(problem.flag or "", None)
             if problem.flag is not None and place is not None:
-                yield Refusal(problem.flag, place, f"as a definition of ours: {problem.message}")
+                yield ImportRefusal(problem.flag, place, f"as a definition of ours: {problem.message}")

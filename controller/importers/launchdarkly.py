@@ -22,29 +22,29 @@ from controller.importers.model import (
     AnyItem,
     AnyOf,
     Arm,
-    Bucket,
     Condition,
     ImportedFlag,
     InSegment,
+    InShare,
     IsText,
     Not,
     Number,
     OneOf,
-    Order,
     Outcome,
-    Part,
     Present,
+    Relation,
+    SemanticVersion,
     Serves,
-    Share,
-    Split,
     Targeting,
     TargetingRule,
     Text,
-    Version,
+    TextPart,
+    UserHash,
+    UserSplit,
 )
 from controller.importers.reading import (
-    Reading,
-    Refused,
+    ImportReading,
+    NoExactForm,
     SourceFile,
     UnreadableFile,
     attribute_path,
@@ -62,18 +62,22 @@ _USER: Final = "user"
 _WHOLE: Final = 100_000
 """The sum of the weights of a rollout."""
 _NUMBERS: Final = {
-    "lessThan": Order.LESS,
-    "lessThanOrEqual": Order.AT_MOST,
-    "greaterThan": Order.MORE,
-    "greaterThanOrEqual": Order.AT_LEAST,
+    "lessThan": Relation.LESS,
+    "lessThanOrEqual": Relation.AT_MOST,
+    "greaterThan": Relation.MORE,
+    "greaterThanOrEqual": Relation.AT_LEAST,
 }
-_TEXTS: Final = {"startsWith": Part.START, "endsWith": Part.END, "contains": Part.ANYWHERE}
-_VERSIONS: Final = {"semVerEqual": Order.EQUAL, "semVerLessThan": Order.LESS, "semVerGreaterThan": Order.MORE}
-_DATES: Final = {"before": Order.LESS, "after": Order.MORE}
+_TEXTS: Final = {"startsWith": TextPart.START, "endsWith": TextPart.END, "contains": TextPart.ANYWHERE}
+_VERSIONS: Final = {
+    "semVerEqual": Relation.EQUAL,
+    "semVerLessThan": Relation.LESS,
+    "semVerGreaterThan": Relation.MORE,
+}
+_DATES: Final = {"before": Relation.LESS, "after": Relation.MORE}
 _VERSION: Final = re.compile(r"(\d+)(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
-def read(files: list[SourceFile], reading: Reading) -> None:
+def read(files: list[SourceFile], reading: ImportReading) -> None:
     """Read flags and segments. Raises UnreadableFile."""
     flags: dict[str, tuple[dict[str, Any], str]] = {}
     segments: list[tuple[dict[str, Any], str, str]] = []
@@ -136,7 +140,7 @@ def _in_environment(flag: dict[str, Any], environment: str) -> dict[str, Any] | 
 
 @dataclass(slots=True)
 class _EnvironmentReader:
-    reading: Reading
+    reading: ImportReading
     environment: str
     states: dict[str, dict[str, Any] | None]
     segments: set[str]
@@ -145,7 +149,7 @@ class _EnvironmentReader:
         flag = self.states[key] or {}
         with self.reading.one(key, place):
             if flag.get("archived"):
-                raise Refused(place, "it is archived in LaunchDarkly, and not imported")
+                raise NoExactForm(place, "it is archived in LaunchDarkly, and not imported")
             names = self._variant_names(flag)
             values = [
                 variation["value"] if isinstance(variation, dict) and "value" in variation else variation
@@ -167,7 +171,7 @@ class _EnvironmentReader:
         name = str(segment.get("key"))
         with self.reading.one(name, place, segment=True):
             if segment.get("unbounded"):
-                raise Refused(place, "its members are not in the file, since it is a big segment")
+                raise NoExactForm(place, "its members are not in the file, since it is a big segment")
             included = self._members(segment, "included", place)
             excluded = self._members(segment, "excluded", place)
             rules = AnyOf(tuple(self._segment_rule(name, *rule) for rule in items(segment, "rules", place)))
@@ -186,10 +190,10 @@ class _EnvironmentReader:
         weight = member(rule, "weight", int, place)
         if weight is None or weight >= _WHOLE:
             return clauses
-        bucket = Bucket(self._bucket_attribute(rule, "rolloutContextKind", place), f"{segment}.")
+        bucket = UserHash(self._bucket_attribute(rule, "rolloutContextKind", place), f"{segment}.")
         # LaunchDarkly puts who has no such attribute into the first bucket.
         missing = [] if bucket.attribute == TARGETING_KEY else [Not(Present(bucket.attribute))]
-        return All((clauses, AnyOf((*missing, Share(bucket, weight, _WHOLE)))))
+        return All((clauses, AnyOf((*missing, InShare(bucket, weight, _WHOLE)))))
 
     def _variant_names(self, flag: Mapping[str, Any]) -> list[str]:
         variations = flag.get("variations") or []
@@ -221,14 +225,14 @@ class _EnvironmentReader:
         if index is None and not required:
             return None
         if index is None or not 0 <= index < len(names):
-            raise Refused(f"{place}.{field}", f"there is no variation {index}")
+            raise NoExactForm(f"{place}.{field}", f"there is no variation {index}")
         return str(names[index])
 
     def _prerequisite(self, part: dict[str, Any], place: str) -> Condition:
         key = member(part, "key", str, place, "")
         flag = self.states.get(key)
         if flag is None:
-            raise Refused(place, f"it needs the flag {quote(key)}, which is not in the files")
+            raise NoExactForm(place, f"it needs the flag {quote(key)}, which is not in the files")
         if not flag.get("on"):
             # An off flag fulfils no prerequisite, whatever its off variation is.
             return NEVER
@@ -259,16 +263,16 @@ class _EnvironmentReader:
             weight = member(part, "weight", int, part_at, 0)
             weights.append((self._variation(part, "variation", names, part_at), weight))
         if not weights:
-            raise Refused(at, "a rollout without variations")
+            raise NoExactForm(at, "a rollout without variations")
         # Whoever is past the sum of the weights gets the last variation.
         missing_weight = _WHOLE - sum(weight for _, weight in weights)
         weights[-1] = (weights[-1][0], weights[-1][1] + max(0, missing_weight))
-        bucket = Bucket(
+        bucket = UserHash(
             self._bucket_attribute(rollout, "contextKind", at), rollout.get("seed") and f"{rollout['seed']}."
         )
         first = next((arm for arm, weight in weights if weight > 0), weights[-1][0])
         missing = ANY if bucket.attribute == TARGETING_KEY else first
-        return Split(tuple(weights), bucket, missing)
+        return UserSplit(tuple(weights), bucket, missing)
 
     def _bucket_attribute(self, value: Mapping[str, Any], kind_field: str, place: str) -> str:
         kind = member(value, kind_field, str, place, _USER)
@@ -307,7 +311,7 @@ class _EnvironmentReader:
 
     def _kind(self, operator: str, value: object, place: str) -> Condition:
         if operator != "in":
-            raise Refused(place, f"kinds of contexts are compared by {operator}; write a rule by hand")
+            raise NoExactForm(place, f"kinds of contexts are compared by {operator}; write a rule by hand")
         return Present(_path(str(value), "key", place))
 
     def _test(self, attribute: str, operator: str, values: list[Any], place: str) -> Condition:
@@ -318,7 +322,7 @@ class _EnvironmentReader:
         ]
         if operator == "in":
             if any(isinstance(value, dict | list) for value in values):
-                raise Refused(place, "a list or an object cannot be compared; compare a text or a number")
+                raise NoExactForm(place, "a list or an object cannot be compared; compare a text or a number")
             if attribute == "anonymous" and False in values:
                 # A user without this attribute is not anonymous.
                 return Not(OneOf(attribute, (True,))) if True not in values else Always()
@@ -334,17 +338,17 @@ class _EnvironmentReader:
             self.reading.approximate("numeric-dates", place, message)
             return AnyOf(tuple(Number(attribute, _DATES[operator], number) for number in numbers))
         what = "matches by a regular expression" if operator == "matches" else f"has the operator {operator}"
-        raise Refused(
+        raise NoExactForm(
             place, f"a clause {what}, which rules here do not have; list the values, or use startsWith"
         )
 
-    def _versions(self, attribute: str, order: Order, texts: tuple[str, ...], place: str) -> Condition:
+    def _versions(self, attribute: str, order: Relation, texts: tuple[str, ...], place: str) -> Condition:
         versions = [_whole_version(text) for text in texts]
-        known = [Version(attribute, order, version) for version in versions if version is not None]
+        known = [SemanticVersion(attribute, order, version) for version in versions if version is not None]
         message = "2-rc and 2.0-rc are versions for LaunchDarkly, and none here"
         self.reading.approximate("short-versions", place, message)
         # LaunchDarkly knows no leading v, and takes texts alone.
-        return All((IsText(attribute), Not(Text(attribute, Part.START, ("v",))), AnyOf(tuple(known))))
+        return All((IsText(attribute), Not(Text(attribute, TextPart.START, ("v",))), AnyOf(tuple(known))))
 
 
 def _whole_version(text: str) -> str | None:
@@ -370,10 +374,10 @@ def _reference(kind: str, name: str, place: str, *, literal: bool) -> str:
     if literal or not name.startswith("/"):
         return _path(kind, name, place)
     if re.search("~(?![01])", name) or "//" in name or name.endswith("/"):
-        raise Refused(place, f"the attribute {quote(name)} is no valid reference in LaunchDarkly")
+        raise NoExactForm(place, f"the attribute {quote(name)} is no valid reference in LaunchDarkly")
     steps = [part.replace("~1", "/").replace("~0", "~") for part in name[1:].split("/")]
     if any(step.isdecimal() for step in steps):
-        raise Refused(
+        raise NoExactForm(
             place, f"the attribute {quote(name)} has a number as a name, which here is an item of a list"
         )
     first = _path(kind, steps[0], place)

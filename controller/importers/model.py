@@ -21,7 +21,7 @@ ONLY: Final = ""
 """The name of the environment where a format has no environments."""
 
 
-class Order(StrEnum):
+class Relation(StrEnum):
     """Comparisons of two numbers, or of two versions."""
 
     EQUAL = "="
@@ -32,7 +32,7 @@ class Order(StrEnum):
     AT_LEAST = ">="
 
 
-class Part(StrEnum):
+class TextPart(StrEnum):
     """Where one text is within another."""
 
     START = "starts_with"
@@ -95,7 +95,7 @@ class Number:
     """Whether the attribute is a number in this order to `number`."""
 
     attribute: str
-    order: Order
+    order: Relation
     number: float
     texts: bool = False
     """Whether texts that are numbers count, too."""
@@ -106,16 +106,16 @@ class Text:
     """Whether the attribute is a text that has one of `texts` at its start, its end or anywhere."""
 
     attribute: str
-    part: Part
+    part: TextPart
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SemanticVersion:
     """Whether the attribute is a semantic version (also `v1`, `1.2`, a number) in this order to another."""
 
     attribute: str
-    order: Order
+    order: Relation
     version: str
 
 
@@ -155,7 +155,7 @@ class Serves:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class UserHash:
     """What divides users: an attribute, hashed with `seed`, by default the flag's key."""
 
     attribute: str = TARGETING_KEY
@@ -163,10 +163,10 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class InShare:
     """Whether a user is in the first `weight` of `of` parts of all users. False without the attribute."""
 
-    bucket: Bucket
+    bucket: UserHash
     weight: int
     of: int
 
@@ -179,8 +179,8 @@ class Rule:
 
 
 Condition: TypeAlias = (
-    Always | All | AnyOf | Not | Present | IsText | OneOf | Number | Text | Version | AnyItem | During | Share
-    | InSegment | Serves | Rule
+    Always | All | AnyOf | Not | Present | IsText | OneOf | Number | Text | SemanticVersion | AnyItem | During
+    | InShare | InSegment | Serves | Rule
 )  # fmt: skip
 
 
@@ -196,20 +196,20 @@ class Next(Enum):
 NEXT: Final = Next.NEXT
 ANY: Final = Next.ANY
 Arm: TypeAlias = str | Next | None
-"""A variant; None: the value in the caller's code; or NEXT. ANY only as what a Split has for `missing`."""
+"""A variant; None: the value in the caller's code; or NEXT. ANY is only for what `missing` says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class UserSplit:
     """Users divided by a hash: arms with weights, which are whole numbers."""
 
     arms: tuple[tuple[Arm, int], ...]
-    bucket: Bucket = Bucket()
+    bucket: UserHash = UserHash()
     missing: Arm = NEXT
     """The outcome of users without the bucket's attribute."""
 
 
-Outcome: TypeAlias = Arm | Split
+Outcome: TypeAlias = Arm | UserSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Targeting:
     """What a flag answers in one environment: the first rule that is true, else `otherwise`."""
 
     otherwise: Outcome
-    """Not NEXT; in a Split, NEXT is `off`."""
+    """Not NEXT; in a UserSplit, NEXT is `off`."""
     rules: tuple[TargetingRule, ...] = ()
     off: str | None = None
     """The variant of users for whom no rule has an outcome."""
@@ -253,7 +253,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ImportRefusal:
     """A flag or segment that has no exact form here."""
 
     name: str
@@ -262,7 +262,8 @@ class Refusal:
     """What has no exact form, and what to do."""
     approximation: str = ""
     """The argument of `--allow` by which it is imported all the same; empty: there is none."""
-    is_segment: bool = False
+    segment: bool = False
+    """Whether it is a segment that is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,5 +281,5 @@ class Imported:
 
     flags: tuple[ImportedFlag, ...]
     segments: tuple[Segment, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[ImportRefusal, ...] = ()
     remarks: tuple[Remark, ...] = ()

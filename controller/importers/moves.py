@@ -24,12 +24,12 @@ from controller.importers.model import (
     Imported,
     ImportedFlag,
     InSegment,
+    InShare,
     Not,
     Outcome,
     Serves,
-    Share,
-    Split,
     Targeting,
+    UserSplit,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 
-class Freeze(StrEnum):
+class CutOver(StrEnum):
     """What becomes of users who are divided."""
 
     SPLIT = "split"
@@ -74,7 +74,7 @@ def _frozen(targeting: Targeting) -> Targeting:
 
 
 def _largest(outcome: Outcome) -> Outcome:
-    return max(outcome.arms, key=lambda arm: arm[1])[0] if isinstance(outcome, Split) else outcome
+    return max(outcome.arms, key=lambda arm: arm[1])[0] if isinstance(outcome, UserSplit) else outcome
 
 
 def _frozen_condition(condition: Condition) -> Condition:
@@ -87,7 +87,7 @@ def _frozen_condition(condition: Condition) -> Condition:
             return Not(_frozen_condition(part))
         case AnyItem(attribute, part):
             return AnyItem(attribute, _frozen_condition(part))
-        case Share(_, weight, of):
+        case InShare(_, weight, of):
             return Always(2 * weight >= of)
     return condition
 
@@ -102,7 +102,7 @@ def moved_share(imported: Imported, key: str, environment: str | None = None) ->
     )
 
 
-def moved_shares(imported: Imported, freeze: Freeze = Freeze.SPLIT) -> dict[str, dict[str, float]]:
+def moved_shares(imported: Imported, freeze: CutOver = CutOver.SPLIT) -> dict[str, dict[str, float]]:
     """At most these shares of users get other values, by flag and environment."""
     moves = _Moves(imported, freeze)
     return {
@@ -112,7 +112,7 @@ def moved_shares(imported: Imported, freeze: Freeze = Freeze.SPLIT) -> dict[str,
 
 
 class _Moves:
-    def __init__(self, imported: Imported, freeze: Freeze) -> None:
+    def __init__(self, imported: Imported, freeze: CutOver) -> None:
         self._flags = {flag.key: flag for flag in imported.flags}
         self._segments = {segment.name: segment for segment in imported.segments}
         self._freeze = freeze
@@ -135,7 +135,7 @@ class _Moves:
         return self._known[flag.key, environment]
 
     def _of_outcome(self, outcome: Outcome, variants: Mapping[str, Json]) -> float:
-        if not isinstance(outcome, Split):
+        if not isinstance(outcome, UserSplit):
             return 0.0
         shares: dict[object, int] = defaultdict(int)
         for arm, weight in outcome.arms:
@@ -146,7 +146,7 @@ class _Moves:
         total = sum(weights)
         if len(weights) < 2:
             return 0.0
-        if self._freeze is Freeze.MAJORITY:
+        if self._freeze is CutOver.MAJORITY:
             return 1 - max(weights) / total
         return 1 - sum((weight / total) ** 2 for weight in weights)
 
@@ -157,7 +157,7 @@ class _Moves:
                     yield from self._of_condition(part, environment)
             case Not(part) | AnyItem(_, part):
                 yield from self._of_condition(part, environment)
-            case Share(_, weight, of):
+            case InShare(_, weight, of):
                 yield self._moved([part for part in (weight, of - weight) if part > 0])
             case InSegment(name) if name in self._segments:
                 inner = self._segments[name].conditions.get(environment)
@@ -168,4 +168,4 @@ class _Moves:
 
 
 def _passes_on(outcome: Outcome) -> bool:
-    return isinstance(outcome, Split) and any(arm is NEXT for arm, _ in outcome.arms)
+    return isinstance(outcome, UserSplit) and any(arm is NEXT for arm, _ in outcome.arms)

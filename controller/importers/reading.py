@@ -15,9 +15,9 @@ from controller.importers.model import (
     Condition,
     Imported,
     ImportedFlag,
+    ImportRefusal,
     InSegment,
     Not,
-    Refusal,
     Remark,
     Segment,
     Serves,
@@ -35,7 +35,7 @@ WEIGHTS: Final = 100_000
 """The sum of weights of shares that a format has as fractions."""
 
 
-class Refused(ValueError):
+class NoExactForm(ValueError):
     """A part of a file has no exact form here."""
 
     def __init__(self, place: str, message: str, approximation: str = "") -> None:
@@ -70,13 +70,13 @@ class ImportOptions:
 
 
 @dataclass(slots=True)
-class Reading:
+class ImportReading:
     """Collects flags, segments, refusals and remarks while files are read."""
 
     options: ImportOptions
     flags: dict[str, ImportedFlag] = field(default_factory=dict)
     segments: dict[str, Segment] = field(default_factory=dict)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[ImportRefusal] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     _approximations: dict[str, None] = field(default_factory=dict)
     _name: str = ""
@@ -87,16 +87,16 @@ class Reading:
         self._name, self._approximations = name, {}
         try:
             yield
-        except Refused as refused:
+        except NoExactForm as refused:
             at = refused.place or place
-            self.refusals.append(Refusal(name, at, refused.message, refused.approximation, segment))
+            self.refusals.append(ImportRefusal(name, at, refused.message, refused.approximation, segment))
         except RecursionError:
-            self.refusals.append(Refusal(name, place, "its rules are nested too deep", "", segment))
+            self.refusals.append(ImportRefusal(name, place, "its rules are nested too deep", "", segment))
 
     def approximate(self, approximation: str, place: str, message: str) -> None:
-        """Go on if the user allowed this approximation, else raise Refused."""
+        """Go on if the user allowed this approximation, else raise NoExactForm."""
         if approximation not in self.options.allowed:
-            raise Refused(place, message, approximation)
+            raise NoExactForm(place, message, approximation)
         self._approximations[approximation] = None
 
     def remark(self, place: str, message: str) -> None:
@@ -111,12 +111,12 @@ class Reading:
         earlier = self.flags.get(flag.key)
         if earlier is not None:
             if set(earlier.targeting) & set(flag.targeting):
-                raise Refused(flag.place, f"there is another flag {quote(flag.key)}, at {earlier.place}")
+                raise NoExactForm(flag.place, f"there is another flag {quote(flag.key)}, at {earlier.place}")
             if dict(earlier.variants) != dict(flag.variants):
                 message = (
                     f"its variants differ from those at {earlier.place}; import each into its own folder"
                 )
-                raise Refused(flag.place, message)
+                raise NoExactForm(flag.place, message)
             flag = replace(flag, targeting={**earlier.targeting, **flag.targeting})
             metadata = {**earlier.metadata, **metadata}
         self.flags[flag.key] = replace(flag, metadata=metadata)
@@ -133,7 +133,7 @@ class Reading:
         """
         flags, segments = dict(self.flags), dict(self.segments)
         refusals = [*self.refusals, *_written_out(segments)]
-        refused = {(refusal.is_segment, refusal.name) for refusal in refusals}
+        refused = {(refusal.segment, refusal.name) for refusal in refusals}
         while True:
             flags = {key: flag for key, flag in flags.items() if (False, key) not in refused}
             segments = {name: segment for name, segment in segments.items() if (True, name) not in refused}
@@ -141,7 +141,7 @@ class Reading:
             if not lost:
                 break
             refusals += lost
-            refused |= {(refusal.is_segment, refusal.name) for refusal in lost}
+            refused |= {(refusal.segment, refusal.name) for refusal in lost}
         needed = {need for flag in flags.values() for need in _needs_of_flag(flag)}
         kept = tuple(segment for name, segment in segments.items() if (True, name) in needed)
         return Imported(tuple(flags.values()), kept, tuple(refusals), tuple(self.remarks))
@@ -161,7 +161,7 @@ def needs(condition: Condition) -> Iterator[tuple[bool, str]]:
             yield False, name
 
 
-def _written_out(segments: dict[str, Segment]) -> Iterator[Refusal]:
+def _written_out(segments: dict[str, Segment]) -> Iterator[ImportRefusal]:
     """Write segments within segments out: not every flagd expands references within shared rules."""
     given = dict(segments)
     for name, segment in given.items():
@@ -170,9 +170,9 @@ def _written_out(segments: dict[str, Segment]) -> Iterator[Refusal]:
                 environment: _Inlining(given, environment).inline(condition, (name,))
                 for environment, condition in segment.conditions.items()
             }
-        except Refused as refused:
+        except NoExactForm as refused:
             del segments[name]
-            yield Refusal(name, refused.place, refused.message, is_segment=True)
+            yield ImportRefusal(name, refused.place, refused.message, segment=True)
         else:
             segments[name] = Segment(name, conditions)
 
@@ -184,11 +184,11 @@ class _Inlining:
     parts: int = 0
 
     def inline(self, condition: Condition, within: tuple[str, ...]) -> Condition:
-        """The condition without segments that are in the files. Raises Refused."""
+        """The condition without segments that are in the files. Raises NoExactForm."""
         self.parts += 1
         place = f"segment {within[0]}"
         if self.parts > _MOST_PARTS:
-            raise Refused(place, f"it has more than {_MOST_PARTS} parts, with the segments that it needs")
+            raise NoExactForm(place, f"it has more than {_MOST_PARTS} parts, with the segments that it needs")
         match condition:
             case All(parts):
                 return All(tuple(self.inline(part, within) for part in parts))
@@ -197,7 +197,7 @@ class _Inlining:
             case Not(part):
                 return Not(self.inline(part, within))
             case InSegment(name) if name in within:
-                raise Refused(place, f"segments need each other: {' needs '.join((*within, name))}")
+                raise NoExactForm(place, f"segments need each other: {' needs '.join((*within, name))}")
             case InSegment(name) if self.environment in getattr(self.segments.get(name), "conditions", {}):
                 return self.inline(self.segments[name].conditions[self.environment], (*within, name))
         return condition
@@ -211,39 +211,39 @@ def _needs_of_flag(flag: ImportedFlag) -> Iterator[tuple[bool, str]]:
 
 def _lost(
     flags: Mapping[str, ImportedFlag], segments: Mapping[str, Segment], refused: Collection[tuple[bool, str]]
-) -> Iterator[Refusal]:
+) -> Iterator[ImportRefusal]:
     """Refusals of flags and segments that need what is refused or absent."""
     for flag in flags.values():
         for is_segment, name in _needs_of_flag(flag):
             if name not in (segments if is_segment else flags):
                 what = "segment" if is_segment else "flag"
                 why = "is refused" if (is_segment, name) in refused else "is not in the files"
-                yield Refusal(flag.key, flag.place, f"it needs the {what} {quote(name)}, which {why}")
+                yield ImportRefusal(flag.key, flag.place, f"it needs the {what} {quote(name)}, which {why}")
                 break
     for segment in segments.values():
         conditions = segment.conditions.values()
         needed = dict.fromkeys(name for item in conditions for is_segment, name in needs(item) if is_segment)
         for name in needed:
             message = f"it needs the segment {quote(name)}, which is refused or not in the files"
-            yield Refusal(segment.name, f"segment {segment.name}", message, is_segment=True)
+            yield ImportRefusal(segment.name, f"segment {segment.name}", message, segment=True)
             break
 
 
 def member(value: Any, name: str, kind: type | tuple[type, ...], place: str, default: Any = None) -> Any:
-    """The field `name`, of the expected type; null and absence give `default`. Raises Refused."""
+    """The field `name`, of the expected type; null and absence give `default`. Raises NoExactForm."""
     item = value.get(name) if isinstance(value, dict) else None
     if item is None:
         return default
     if not isinstance(item, kind) or (isinstance(item, bool) and kind in (int, float, (int, float))):
-        raise Refused(f"{place}.{name}", f"has {_words(item)}, which this format does not have there")
+        raise NoExactForm(f"{place}.{name}", f"has {_words(item)}, which this format does not have there")
     return item
 
 
 def items(value: Any, name: str, place: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of the list `name`, each with its place. Raises Refused."""
+    """The objects of the list `name`, each with its place. Raises NoExactForm."""
     for number, item in enumerate(member(value, name, list, place, [])):
         if not isinstance(item, dict):
-            raise Refused(f"{place}.{name}[{number}]", f"has {_words(item)} in place of an object")
+            raise NoExactForm(f"{place}.{name}[{number}]", f"has {_words(item)} in place of an object")
         yield item, f"{place}.{name}[{number}]"
 
 
@@ -252,20 +252,20 @@ def _words(value: Json) -> str:
 
 
 def attribute_path(name: str, place: str) -> str:
-    """A name of an attribute, as a path of `var`, which divides at dots. Raises Refused."""
+    """A name of an attribute, as a path of `var`, which divides at dots. Raises NoExactForm."""
     if not name or "." in name:
         message = (
             f"the attribute {quote(name)} has a dot, which divides a path here; rename it in the contexts"
         )
-        raise Refused(place, message if name else "names no attribute")
+        raise NoExactForm(place, message if name else "names no attribute")
     return name
 
 
 def whole_weights(shares: Iterable[float], place: str) -> list[int]:
-    """Shares of any sum as whole numbers. Raises Refused for negative ones and those that are no numbers."""
+    """Shares of any sum as whole numbers. Raises NoExactForm for what is negative or no number."""
     given = list(shares)
     if any(not math.isfinite(share) or share < 0 for share in given):
-        raise Refused(place, "a share of users is negative, or no number")
+        raise NoExactForm(place, "a share of users is negative, or no number")
     if all(float(share).is_integer() for share in given) and sum(given) <= 2**31 - 1:
         return [int(share) for share in given]
     total = sum(given)

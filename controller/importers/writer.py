@@ -15,13 +15,13 @@ from controller.importers.model import (
     ONLY,
     Always,
     Arm,
-    Bucket,
     Imported,
     ImportedFlag,
     Next,
     Outcome,
-    Split,
     Targeting,
+    UserHash,
+    UserSplit,
 )
 from evaluator.flags.model import State
 
@@ -165,7 +165,7 @@ def _default_variant(targeting: Targeting) -> str | None:
     outcomes = [*(rule.then for rule in targeting.rules), targeting.otherwise]
     if any(arm is None for outcome in outcomes for arm in _arms(outcome)):
         return None
-    if not isinstance(targeting.otherwise, Split):
+    if not isinstance(targeting.otherwise, UserSplit):
         return targeting.otherwise if isinstance(targeting.otherwise, str) else targeting.off
     missing = targeting.otherwise.missing
     if missing is ANY and targeting.off is None:
@@ -174,7 +174,7 @@ def _default_variant(targeting: Targeting) -> str | None:
 
 
 def _arms(outcome: Outcome) -> Sequence[Arm]:
-    if not isinstance(outcome, Split):
+    if not isinstance(outcome, UserSplit):
         return [outcome]
     return [outcome.missing, *(arm for arm, weight in outcome.arms if weight > 0)]
 
@@ -190,10 +190,10 @@ def _branches(targeting: Targeting, default: str | None) -> Iterator[tuple[Json,
         if condition is True and not _leaves_users(rule.then):
             return
     otherwise = targeting.otherwise
-    if isinstance(otherwise, Split):
+    if isinstance(otherwise, UserSplit):
         arms = tuple((targeting.off if arm is NEXT else arm, weight) for arm, weight in otherwise.arms)
         missing = targeting.off if otherwise.missing is NEXT else otherwise.missing
-        yield from _outcome_branches(True, Split(arms, otherwise.bucket, missing), default)
+        yield from _outcome_branches(True, UserSplit(arms, otherwise.bucket, missing), default)
     elif otherwise != default:
         yield True, otherwise
 
@@ -205,7 +205,7 @@ def _leaves_users(outcome: Outcome) -> bool:
 def _outcome_branches(condition: Json, outcome: Outcome, default: str | None) -> Iterator[tuple[Json, Json]]:
     if outcome is NEXT:
         return
-    if not isinstance(outcome, Split):
+    if not isinstance(outcome, UserSplit):
         yield condition, outcome
         return
     bucket, missing = outcome.bucket, outcome.missing
@@ -218,7 +218,7 @@ def _outcome_branches(condition: Json, outcome: Outcome, default: str | None) ->
         whole: Json = {"fractional": buckets(bucket, weights)} if len(arms) > 1 else arms[0][0]
         if missing is NEXT:
             yield _join(condition, has_bucket(bucket)), whole
-        elif missing in (default, ANY) and bucket == Bucket() and len(arms) > 1:
+        elif missing in (default, ANY) and bucket == UserHash() and len(arms) > 1:
             yield condition, whole
         else:
             yield condition, {"if": [has_bucket(bucket), whole, default if missing is ANY else missing]}

@@ -40,8 +40,8 @@ ELSEWHERE: Final = {
 READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
     "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init",
-    "inject", "lint", "logs", "manifest", "migrate check", "migrate values", "override list", "page",
-    "plan", "proxy", "refs", "rollout plan", "rollout status", "schema", "stale", "stats", "test",
+    "import", "inject", "lint", "logs", "manifest", "migrate check", "migrate values", "override list",
+    "page", "plan", "proxy", "refs", "rollout plan", "rollout status", "schema", "stale", "stats", "test",
     "trace", "tree", "up", "version", "wait",
 }  # fmt: skip
 NAMES: Final = {

@@ -93,7 +93,7 @@ class Tally:
 
     def count(self, name: str, what: Imported, key: str, expected: Any, ask: Callable[[], Any]) -> None:
         """Count one case: refused where the flag is, else by what `ask` gives."""
-        mine = (refusal for refusal in what.refusals if refusal.name == key and not refusal.is_segment)
+        mine = (refusal for refusal in what.refusals if refusal.name == key and not refusal.segment)
         refusal = next(mine, None)
         if refusal is not None:
             self.refused += 1

@@ -22,11 +22,11 @@ from controller.importers.model import (
     Not,
     Number,
     OneOf,
-    Order,
-    Part,
     Present,
+    Relation,
+    SemanticVersion,
     Text,
-    Version,
+    TextPart,
 )
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import compile_rule
@@ -36,14 +36,19 @@ if TYPE_CHECKING:
 
 NOW: Final = 1_700_000_000
 ORDERS: Final = {
-    Order.EQUAL: operator.eq,
-    Order.UNEQUAL: operator.ne,
-    Order.LESS: operator.lt,
-    Order.AT_MOST: operator.le,
-    Order.MORE: operator.gt,
-    Order.AT_LEAST: operator.ge,
+    Relation.EQUAL: operator.eq,
+    Relation.UNEQUAL: operator.ne,
+    Relation.LESS: operator.lt,
+    Relation.AT_MOST: operator.le,
+    Relation.MORE: operator.gt,
+    Relation.AT_LEAST: operator.ge,
 }
-PARTS: Final = {Part.START: str.startswith, Part.END: str.endswith, Part.ANYWHERE: str.__contains__}
+PARTS: Final = {
+    TextPart.START: str.startswith,
+    TextPart.END: str.endswith,
+    TextPart.ANYWHERE: str.__contains__,
+}
+LIMITS: Final = st.sampled_from([0, 1, 2, 1.5, -3])
 SCALARS: Final = st.one_of(
     st.sampled_from(["", "a", "ab", "b", "gold", "0", "1", "1.5", "-3", "x1"]),
     st.sampled_from([0, 1, 2, -3, 1.5, 10]),
@@ -72,7 +77,7 @@ def numeric(value: object, *, texts: bool) -> float | None:
         return None
 
 
-def in_order(value: float | None, order: Order, number: float) -> bool:
+def in_order(value: float | None, order: Relation, number: float) -> bool:
     return value is not None and ORDERS[order](value, number)
 
 
@@ -119,8 +124,8 @@ def conditions_of(names: st.SearchStrategy[str]) -> st.SearchStrategy[Condition]
         st.builds(Present, names),
         st.builds(IsText, names),
         st.builds(OneOf, names, st.lists(SCALARS, max_size=4).map(tuple)),
-        st.builds(Number, names, st.sampled_from(Order), st.sampled_from([0, 1, 2, 1.5, -3]), st.booleans()),
-        st.builds(Text, names, st.sampled_from(Part), texts),
+        st.builds(Number, names, st.sampled_from(Relation), LIMITS, st.booleans()),
+        st.builds(Text, names, st.sampled_from(TextPart), texts),
         st.builds(
             During, st.sampled_from([None, NOW - 1, NOW, NOW + 1]), st.sampled_from([None, NOW, NOW + 1])
         ),
@@ -153,16 +158,16 @@ def test_a_rule_is_true_where_its_condition_is(condition: Condition, context: di
 @pytest.mark.parametrize(
     ("version", "order", "expected"),
     [
-        ("2.0.0", Order.AT_LEAST, True),
-        ("v2.1", Order.MORE, True),
-        ("1.9.9", Order.LESS, True),
-        ("x", Order.LESS, False),
+        ("2.0.0", Relation.AT_LEAST, True),
+        ("v2.1", Relation.MORE, True),
+        ("1.9.9", Relation.LESS, True),
+        ("x", Relation.LESS, False),
     ],
 )
-def test_versions_are_compared_as_semantic_versions(version: str, order: Order, expected: bool) -> None:
-    assert truth(Version("a", order, "2.0.0"), {"a": version}) is expected
+def test_versions_are_compared_as_semantic_versions(version: str, order: Relation, expected: bool) -> None:
+    assert truth(SemanticVersion("a", order, "2.0.0"), {"a": version}) is expected
 
 
 def test_a_version_that_is_missing_is_in_no_order_and_its_negation_is_true() -> None:
-    assert not truth(Version("a", Order.LESS, "2.0.0"), {})
-    assert truth(Not(Version("a", Order.LESS, "2.0.0")), {})
+    assert not truth(SemanticVersion("a", Relation.LESS, "2.0.0"), {})
+    assert truth(Not(SemanticVersion("a", Relation.LESS, "2.0.0")), {})

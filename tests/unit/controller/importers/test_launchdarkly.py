@@ -64,11 +64,11 @@ def test_the_cases_of_sdk_test_harness() -> None:
     for file in sorted(suite("launchdarkly").glob("*.yml")):
         for cases in read_yaml(file):
             for parameters in combinations(cases.get("parameters") or []):
-                run(file.stem, filled(cases, {**(cases.get("constants") or {}), **parameters}), tally)
+                run_cases(file.stem, filled(cases, {**(cases.get("constants") or {}), **parameters}), tally)
     assert not tally.differ, "\n".join(tally.differ)
 
 
-def run(name: str, cases: dict[str, Any], tally: Tally) -> None:
+def run_cases(name: str, cases: dict[str, Any], tally: Tally) -> None:
     what = imported("launchdarkly", cases["sdkData"], lists=LISTS)
     flags = compiled(what)
     for case in cases["evaluations"]:
