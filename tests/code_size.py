@@ -21,7 +21,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/configurations": 1150,
     "controller/delivery": 2900,
     "controller/events": 3200,
-    "controller/flagsets": 3450,
+    "controller/flagsets": 3850,
     "controller/importers": 2600,
     "controller/kube": 1910,
     "controller/local": 2250,

@@ -20,10 +20,11 @@ from controller.cli.object_tree import TreeNode
 from controller.cli.reconcile_stages import ReachedStage
 from controller.cli.rollout_view import RolloutRecord
 from controller.cli.stats import KindStats
+from controller.flagsets.segments import CSV, LINES
 from controller.rollouts.rollout_plan import RolloutPlan
 from controller.validation.object_problems import schemas
 from controller.validation.structural_schema import json_schema
-from evaluator.flags.known_operators import OPERATORS, PREREQUISITE, UNLISTED, Arity
+from evaluator.flags.known_operators import FILE, MEMBERSHIP, OPERATORS, PREREQUISITE, UNLISTED, Arity
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason
 
 if TYPE_CHECKING:
@@ -197,6 +198,20 @@ _PART: Final = {
 _PATH: Final = {"type": "string", "pattern": r"^(?!\$flagd\.(?!(flagKey|timestamp)$))"}
 """Of what begins with $flagd there are two values."""
 _TEXTS: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": _TEXT}
+_LIST_IN_FILE: Final = {
+    "description": "The values of a file beside the definitions; in $evaluators only.",
+    "type": "object",
+    "additionalProperties": False,
+    "required": [FILE],
+    "properties": {
+        FILE: {
+            "description": f"A CSV file (*{CSV}), or one with a value on each line (*{LINES}).",
+            "type": "string",
+            "pattern": r"^[^/\\]*\.segment\.(csv|txt)$",
+        },
+        "column": {"description": "The column of a CSV file that has the values.", "type": "string"},
+    },
+}
 _PARTICULAR: Final[dict[str, Any]] = {
     "starts_with": _TEXTS,
     "ends_with": _TEXTS,
@@ -211,6 +226,12 @@ _PARTICULAR: Final[dict[str, Any]] = {
             {"type": "array", "minItems": 1, "items": _PART},
             {"type": "array", "minItems": 1, "items": [_COMPUTED], "additionalItems": _PART},
         ]
+    },
+    MEMBERSHIP: {
+        "type": "array",
+        "minItems": 2,
+        "maxItems": 2,
+        "items": [{"$ref": "#/definitions/rule"}, {"anyOf": [_LIST_IN_FILE, {"$ref": "#/definitions/rule"}]}],
     },
     "var": {
         "anyOf": [

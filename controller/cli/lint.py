@@ -24,15 +24,22 @@ from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.compose import look_alikes
 from controller.flagsets.constant_parts import constant_parts
 from controller.flagsets.inputs import steps as steps_of
-from controller.flagsets.layers import PathRefused, fixed_prefix, select, unread_problems
+from controller.flagsets.layers import (
+    PathRefused,
+    fixed_prefix,
+    read_files,
+    segments_beside,
+    select,
+    unread_problems,
+)
 from controller.flagsets.patches import Patch, apply_patches
 from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
+from controller.flagsets.segments import is_segment_file
 from controller.local.commits import definition_places, read_commit
 from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
-from evaluator.flags.layer import Layer, read_layer
 from evaluator.flags.merge import Parsed, merge
 from evaluator.flags.problems import Problem, Severity
 
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from controller.authoring.policies import Policies
-
+    from evaluator.flags.layer import Layer
 
 STDIN = "-"
 _PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants", "unknown-reference"})
@@ -152,9 +159,12 @@ def lint_documents(
     for path in paths:
         files, unreadable = ([_stdin()], []) if path == STDIN else read(path)
         problems += unreadable
+        lists = [(file, content) for file, content in files if is_segment_file(file)]
         for file, content in files:
+            if is_segment_file(file):
+                continue
             preparation = Preparation(steps)
-            layer = read_layer([(file, content)], prepare=preparation.documents)
+            layer = read_files([(file, content), *lists], preparation.documents)
             parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
             holds_flags = holds_flags or layer.has_flags
@@ -207,7 +217,7 @@ def lint_layers(
     for path in paths:
         files, unreadable = read(path)
         problems += unreadable
-        layers.append(read_layer(files, prepare=preparation.documents))
+        layers.append(read_files(files, preparation.documents))
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
     parsed = merge(layers)
@@ -258,6 +268,7 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
         if Path(path).is_dir() and all(name.startswith(".") for name in tree.files):
             message = f"{path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
         raise PathRefused(refusal.reason, message) from None
+    names += segments_beside(tree.files, pattern)
     return [(str(root / name), tree.files[name]) for name in names], []
 
 
@@ -285,7 +296,8 @@ async def _commit_reader(options: LocalOptions) -> Read:
     def read(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
         if problems := unread_problems(commit.skipped, tree, [path]):
             return [], problems
-        return [(name, tree[name]) for name in select(tree, path)], []
+        names = [*select(tree, path), *segments_beside(tree, path)]
+        return [(name, tree[name]) for name in names], []
 
     return read
 

@@ -13,12 +13,13 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from controller.runtime.plain_text import one_line
 from evaluator.flags.canonical import content_metadata, digest
 from evaluator.flags.diff import ChangedPart, Diff, same
+from evaluator.flags.known_operators import is_scalars
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, Path
 from evaluator.flags.references import Expander, RuleTooLarge
 from evaluator.flags.text import json_path
@@ -77,8 +78,10 @@ _VALUE: Final = 64
 """Characters of a value, as JSON."""
 _BEFORE: Final = 12
 """Characters before the first that differs, of values that are long and begin alike."""
+_LONG: Final = 50
+"""Items of a list, above which only what was added and removed is told."""
 _MOST_NAMES: Final = 5
-"""Variants, or entries of metadata, of one flag."""
+"""Variants, or entries of metadata, of one flag; values of a list."""
 _LINE: Final = 500
 _DIGEST: Final = 19
 """Characters of a digest."""
@@ -213,6 +216,11 @@ def rule_edits(before: Json, after: Json, path: Path = ()) -> Iterator[Edit]:
 
 
 def _list_edits(before: list[Json], after: list[Json], path: Path) -> Iterator[Edit]:
+    if min(len(before), len(after)) > _LONG and is_scalars(before) and is_scalars(after):
+        # Of a long list, it is told which values are new and which are gone, not where.
+        if not same(before, after):
+            yield Edit(path, before, after)
+        return
     shared = min(len(before), len(after))
     start = end = 0
     if len(before) != len(after):
@@ -260,12 +268,30 @@ def _entries(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
 
 
 def _change(before: Json, after: Json) -> str:
+    if isinstance(before, list) and isinstance(after, list) and min(len(before), len(after)) > _LONG:
+        return _values_change(before, after)
     one, other = _text(before), _text(after)
     start = 0
     if max(len(one), len(other)) > _VALUE:
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
         start = alike - _BEFORE if alike > _VALUE // 2 else 0
     return f"{_from(one, start)} → {_from(other, start)}"
+
+
+def _values_change(before: list[Json], after: list[Json]) -> str:
+    """`3 added (u1, u2, u3), 1 removed (u9)`, of long lists."""
+    one, other = Counter(map(_plain, before)), Counter(map(_plain, after))
+    changes = [(other - one, "added"), (one - other, "removed")]
+    told = [
+        f"{values.total()} {word} ({one_line(', '.join(islice(values, _MOST_NAMES)), _VALUE)})"
+        for values, word in changes
+        if values
+    ]
+    return ", ".join(told) or "the same values in another order"
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else _text(value)
 
 
 def _from(text: str, start: int) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.parsing import InvalidTextError, normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.authoring.flag_test_files import FlagTests, is_test_file, read_flag_tests
+from controller.flagsets.segments import Segments, is_segment_file
 from controller.runtime.setbacks import Stalled
 from evaluator.flags.layer import Layer, read_layer
 from evaluator.flags.problems import Document, Problem, Severity
@@ -63,11 +64,28 @@ def read_layers(
     except PathRefused as refusal:
         path, _, message = refusal.message.partition(": ")
         raise LayersRefused(Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)) from None
-    size = sum(len(tree[name]) for names in named for name in names)
+    lists = [segments_beside(tree, path) for path in paths]
+    size = sum(len(tree[name]) for names in (*named, *lists) for name in names)
     if size > MOST_BYTES:
         message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
         raise LayersRefused(Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message))
-    return [read_layer(((name, tree[name]) for name in names), prepare=prepare) for names in named]
+    return [
+        read_files([(name, tree[name]) for name in (*names, *beside)], prepare)
+        for names, beside in zip(named, lists, strict=True)
+    ]
+
+
+def read_files(
+    files: Iterable[tuple[str, bytes]], prepare: Callable[[Document], Sequence[Document]]
+) -> Layer:
+    """Read definitions, with the lists in files that are among `files`, as `read_layer` does."""
+    by_kind: dict[bool, list[tuple[str, bytes]]] = {True: [], False: []}
+    for name, content in files:
+        by_kind[is_segment_file(name)].append((name, content))
+    segments = Segments(dict(by_kind[True]))
+    return read_layer(
+        by_kind[False], prepare=lambda read: [segments.expand(document) for document in prepare(read)]
+    )
 
 
 def select(names: Collection[str], path: str) -> list[str]:
@@ -99,12 +117,21 @@ def tests_beside(names: Collection[str], path: str) -> list[str]:
     """The files of tests in the folders whose definitions `path` means, in order; with `/**` also those in
     all folders below.
     """
-    folders = {posixpath.dirname(name) for name in _files_at(names, path)}
+    return _beside(names, path, is_test_file)
+
+
+def segments_beside(names: Collection[str], path: str) -> list[str]:
+    """The files of lists, as `tests_beside`."""
+    return _beside(names, path, is_segment_file)
+
+
+def _beside(names: Collection[str], path: str, fits: Callable[[str], bool]) -> list[str]:
+    folders = {posixpath.dirname(name) for name in _definitions_at(names, path)}
     below = f"{_prefix(path)}/".lstrip("/") if path.endswith(_EVERYTHING) else None
     return sorted(
         name
         for name in names
-        if is_test_file(name)
+        if fits(name)
         and not posixpath.basename(name).startswith(".")
         and (posixpath.dirname(name) in folders or (below is not None and name.startswith(below)))
     )
@@ -203,18 +230,23 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
     return f"{path}: no such file or folder{hint}"
 
 
-def _files_at(listed: Collection[str], path: str) -> list[str]:
+def _definitions_at(listed: Collection[str], path: str) -> list[str]:
     try:
         return select(listed, path)
     except PathRefused:
         return []
 
 
+def files_at(listed: Collection[str], path: str) -> list[str]:
+    """The files that a layer is read from: definitions and lists; none where the path means none."""
+    return [*_definitions_at(listed, path), *segments_beside(listed, path)]
+
+
 def unread_problems(
     skipped: Iterable[str],
     names: Iterable[str],
     paths: Sequence[str],
-    files_at: Callable[[Collection[str], str], list[str]] = _files_at,
+    meant_by: Callable[[Collection[str], str], list[str]] = files_at,
 ) -> list[Problem]:
     """Return an error for each of `skipped` (see `Fetched`) that `paths` name; `names` were read."""
     parted = (entry.rpartition(": ") for entry in skipped)
@@ -222,7 +254,7 @@ def unread_problems(
     if not reasons:
         return []
     listed = {*names, *reasons}
-    meant = {name for path in paths for name in files_at(listed, path)}
+    meant = {name for path in paths for name in meant_by(listed, path)}
     through = [f"{_prefix(path)}/" for path in paths]
     problems = []
     for name, reason in sorted(reasons.items()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.addresses import parse_location
 from controller.api.parsing import InvalidTextError
 from controller.delivery.changed_flags import differences
-from controller.flagsets.layers import LayersRefused, PathRefused, read_layers, select
+from controller.flagsets.layers import LayersRefused, files_at, read_layers
 from controller.local.worktree import WorkingTree, compose_tree
 from controller.page.page_source import FlagChange, LayerPlace
 from controller.runtime.setbacks import Setback
@@ -139,10 +139,7 @@ class FlagCommits:
         names = dict(_blobs(commit.tree, ""))
         meant: set[str] = set()
         for path in self._options.paths:
-            try:
-                meant.update(select(names, path))
-            except PathRefused:
-                continue
+            meant.update(files_at(names, path))
         return _Definitions(commit, {name: names[name] for name in sorted(meant)})
 
     def _files(self, definitions: _Definitions) -> dict[str, bytes]:

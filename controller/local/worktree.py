@@ -13,7 +13,16 @@ from controller.artifacts.archive import too_large
 from controller.authoring.flag_test_files import is_test_file
 from controller.flagsets.compose import Composition, compose, provenance_of
 from controller.flagsets.inputs import steps
-from controller.flagsets.layers import PathRefused, fixed_prefix, is_definition, select, tests_beside, within
+from controller.flagsets.layers import (
+    PathRefused,
+    fixed_prefix,
+    is_definition,
+    segments_beside,
+    select,
+    tests_beside,
+    within,
+)
+from controller.flagsets.segments import is_segment_file
 from controller.local.local_providers import provider_of
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import TreeLimits
@@ -122,8 +131,8 @@ def compose_tree(
 
 
 def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
-    """The files below `root` that `paths` mean, and the tests beside them; where one means none, also the
-    names of other files.
+    """The files below `root` that `paths` mean, and the tests and lists beside them; where one means none,
+    also the names of other files.
 
     Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one
     cannot be read.
@@ -155,7 +164,7 @@ def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
             return ()
     if (root / start).is_file():
         beside = _walk(root, posixpath.dirname(start), skipped, deep=False)
-        return (start, *filter(is_test_file, beside))
+        return (start, *(name for name in beside if is_test_file(name) or is_segment_file(name)))
     below = within(path).removeprefix(start).strip("/")
     return _walk(root, start, skipped, deep="/" in below or "**" in below)
 
@@ -188,7 +197,7 @@ def _select_names(names: Collection[str], paths: Sequence[str]) -> tuple[set[str
     all_found = True
     for path in paths:
         try:
-            meant.update(select(names, path), tests_beside(names, path))
+            meant.update(select(names, path), tests_beside(names, path), segments_beside(names, path))
         except PathRefused:
             all_found = False
     return meant, all_found

@@ -109,7 +109,7 @@ def accept(
     bad = parsed.bad | _flags_affected_by(parsed.flag_set, failures)
     if policy.warnings:
         bad |= parsed.warned
-    desired, held = hold_back(parsed.flag_set, bad, previous)
+    desired, held = hold_back(_with_good_rules(parsed.flag_set, failures, previous), bad, previous)
     flag_set = effective(desired, progress)
     missing = tuple(sorted(bad - desired.flags.keys()))
     return Accepted(flag_set, desired, digest(flag_set), held, missing, parsed.problems)
@@ -138,6 +138,21 @@ def _flags_affected_by(flag_set: FlagSet, failures: Iterable[Problem]) -> frozen
     spoiled = {name for name in names if json_path((EVALUATORS, name)) in paths}
     spoiled = _all_that_reach(between, spoiled)
     return frozenset(key for key, used in uses.items() if used & spoiled)
+
+
+def _with_good_rules(flag_set: FlagSet, failures: Iterable[Problem], previous: FlagSet | None) -> FlagSet:
+    """Return the set with the previous body of each shared rule that a failure is in: all flags that refer to
+    it are held, and may go on to do so.
+    """
+    paths = {match[0] for failure in failures if (match := _EVALUATOR.match(failure.path))}
+    if not paths or previous is None:
+        return flag_set
+    kept = {
+        name: body for name, body in previous.evaluators.items() if json_path((EVALUATORS, name)) in paths
+    }
+    return (
+        replace(flag_set, evaluators=MappingProxyType({**flag_set.evaluators, **kept})) if kept else flag_set
+    )
 
 
 def _references(rule: Json) -> set[str]:

@@ -24,6 +24,8 @@ NODES: Final = 10_000
 which `in` looks for something do not count: a look-up takes as long in a list of any length.
 """
 MEMBERSHIP: Final = "in"
+FILE: Final = "file"
+"""Names a list in a file where `in` looks for something: the build replaces it by the list."""
 
 REFERENCE: Final = "$ref"
 PREREQUISITE: Final = "flag"

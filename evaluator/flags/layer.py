@@ -219,7 +219,8 @@ class _Reading:
         self.documents.append(document)
         for finding in document.findings:
             flag = flag_at(document.value, finding.path)
-            self.findings.append(replace(finding, document=document, flag=flag))
+            # What is wrong with a list in a file is placed there.
+            self.findings.append(replace(finding, document=finding.document or document, flag=flag))
         if document.value is ABSENT:
             return
         if not isinstance(top, dict):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import shorten
-from evaluator.flags.layer import OTHER_FORMAT, Assembled, Layer, read_layer, removes_nothing
+from evaluator.flags.layer import EVALUATORS, OTHER_FORMAT, Assembled, Layer, read_layer, removes_nothing
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Flag, FlagSet, Json, Scalar
 from evaluator.flags.outcomes import OutcomeReader, check_reach
 from evaluator.flags.prerequisites import Prerequisites, is_shared_list, tainted
@@ -374,7 +374,8 @@ class _Merging:
         self._doubted_evaluators = {
             finding.path[1] for finding in found if finding.severity is not Severity.NOTE
         }
-        broken = {finding.path[1] for finding in found if finding.spoils_all}
+        in_documents = (one for one in self._findings[:before] if one.path[:1] == (EVALUATORS,))
+        broken = {one.path[1] for one in (*found, *in_documents) if one.spoils_all and len(one.path) > 1}
         return {name: body for name, body in bodies.items() if name not in broken}
 
     def _merge_metadata(self) -> dict[str, Scalar]:

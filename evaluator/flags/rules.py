@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import (
+    FILE,
     MOST_WEIGHT,
     OPERATORS,
     PREREQUISITE,
@@ -94,6 +95,13 @@ class _Walk:
     def _object(self, value: dict[str, Json], path: Path) -> None:
         if not value:
             self._report(path, "empty-rule", "an empty object is not a rule; write null or remove it")
+            return
+        if FILE in value:
+            message = (
+                "a list in a file is read only as the second argument of `in` in `$evaluators`, by a FlagSet "
+                "or flagstaff up; write it there, and refer to it by $ref"
+            )
+            self._report(path, "unread-list", message)
             return
         if len(value) > 1:
             keys = ", ".join(shorten(key) for key in list(value)[:3])

@@ -11,6 +11,7 @@ from controller.flagsets.preparation import Allowance, Preparation
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layer import read_layer
 from evaluator.flags.model import FlagSet
+from evaluator.flags.references import Expander
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -183,7 +184,8 @@ def test_a_bad_evaluator_holds_the_flags_that_use_it_and_no_other(evaluators: di
     tree = document({"a": flag(targeting=RULE), "b": flag("on")}, evaluators=evaluators)
     made = compose_tree(tree, first.flag_set, revision="r2")
     assert (made.held, default_of(made, "b"), made.accepted) == (("a",), "on", True)
-    assert made.flag_set.flags["a"].targeting == {"if": [STAFF, "on", "off"]}
+    meant = Expander(made.flag_set.evaluators).expand(made.flag_set.flags["a"].targeting)
+    assert meant == {"if": [STAFF, "on", "off"]}
 
 
 def test_what_is_behind_a_bad_evaluator_is_found_however_indirect() -> None:
