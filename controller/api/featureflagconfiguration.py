@@ -70,6 +70,8 @@ FLAGD_DOCUMENT: Final = WithJsonSchema(
 
 KIND: Final = meta.CONFIGURATION_KIND
 FLAG_KIND: Final = meta.FLAG_KIND
+LISTS: Final = "$lists"
+"""In a FlagShard: values that belong into lists of `$evaluators`, each with the path in these."""
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Most bytes of a document in a string: more does not fit into an object."""
 
@@ -265,10 +267,11 @@ def _from_text(text: str) -> FlagDocument:
 
 
 def union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
-    """The union of all shards, as a document; metadata and evaluators stand in the first. Raises as
-    `flag_document` does.
+    """The union of all shards, as a document; metadata and evaluators stand in the first, values of their
+    long lists in others. Raises as `flag_document` does.
     """
     whole: dict[str, Any] = {"flags": {}}
+    lists: dict[tuple[str | int, ...], list[Any]] = {}
     if not isinstance(shards, list) or not all(isinstance(reference, dict) for reference in shards):
         raise InvalidSpecError("spec.shards: this is a list of names and digests")
     for reference in shards:
@@ -283,7 +286,27 @@ def union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Map
         for name in ("$evaluators", "metadata"):
             if part.get(name):
                 whole[name] = part[name]
+        try:
+            for one in part.get(LISTS, ()):
+                lists.setdefault(tuple(one["path"]), []).extend(one["values"])
+        except (TypeError, KeyError):
+            raise InvalidSpecError(
+                f"spec.shards: FlagShard {reference.get('name')} has a list that cannot be read"
+            ) from None
+    if lists:
+        whole["$evaluators"] = _with_lists(whole.get("$evaluators"), (), lists)
     return whole
+
+
+def _with_lists(rule: Any, path: tuple[str | int, ...], lists: Mapping[tuple[str | int, ...], Any]) -> Any:
+    """Return a copy of the rule with each list at its path."""
+    if path in lists:
+        return lists[path]
+    if isinstance(rule, dict):
+        return {key: _with_lists(part, (*path, key), lists) for key, part in rule.items()}
+    if isinstance(rule, list):
+        return [_with_lists(part, (*path, at), lists) for at, part in enumerate(rule)]
+    return rule
 
 
 RECORD: Final = Kind(

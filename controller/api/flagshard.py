@@ -29,7 +29,7 @@ class FlagShardSpec(RuledModel):
     digest: Annotated[str, Field(min_length=1, max_length=128)]
     """Of flagSpec, in its canonical form."""
     flag_spec: Annotated[dict[str, Any], in_schema(x_kubernetes_map_type="atomic")]
-    """The part, as flagd's JSON."""
+    """The part, as flagd's JSON; in `$lists`, values of long lists of `$evaluators`."""
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, ...]:

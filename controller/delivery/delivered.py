@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.featureflagconfiguration import MissingShardsError, flag_document, union_of_shards
+from controller.api.featureflagconfiguration import LISTS, MissingShardsError, flag_document, union_of_shards
 from controller.api.remote_provider import RemoteFlagProvider, provider_entries, provider_spec
 from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept, effective
 from evaluator.flags.canonical import digest
 from evaluator.flags.catalog import FLAG_SET_ID, fold
-from evaluator.flags.known_operators import DEPTH
+from evaluator.flags.known_operators import DEPTH, is_scalars
+from evaluator.flags.layer import EVALUATORS
 from evaluator.flags.merge import Parsed, parse
 from evaluator.flags.model import (
     AUTHOR_KEY,
@@ -56,10 +57,12 @@ LARGEST: Final = 1_000_000
 """Bytes of a flagSpec in one object: etcd takes 1.5 MiB a request, and the object has more to it."""
 SHARD_BYTES: Final = 500_000
 """No shard is larger, but for a flag that is."""
+_LONG: Final = 1_000
+"""Values of a list of a shared rule that may be in shards of its own."""
 SHARD_BYTES_LEAST: Final = 200_000
 """No shard but the first and the last is smaller."""
 _EVERY: Final = 32
-"""A shard may end at one of this many flags, by a hash of the key."""
+"""A shard may end at one of this many flags or values, by a hash of the key or value."""
 
 
 class TooLargeError(Exception):
@@ -67,20 +70,26 @@ class TooLargeError(Exception):
 
 
 def parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What belongs to all flags, which changes with every revision; then the flags, in parts. Raises
-    TooLargeError.
+    """What belongs to all flags, which changes with every revision; long lists of shared rules, in parts;
+    then the flags, in parts. Raises TooLargeError.
 
-    A flag's key decides where a part ends, not the size of what comes before it: so one flag more or less
-    changes one part, not all that follow.
+    A flag's key, or a list's value, decides where a part ends, not the size of what comes before it: so one
+    more or less changes one part, not all that follow.
     """
     shared = {name: value for name, value in document.items() if name != "flags"}
-    if len(_text(shared)) > LARGEST:
+    lists: list[dict[str, Any]] = []
+    if len(_text(shared)) > SHARD_BYTES:
+        shared = {**shared, EVALUATORS: _without_lists(shared.get(EVALUATORS, {}), (), lists)}
+    if (size := len(_text(shared))) > LARGEST:
         raise TooLargeError(
-            f"$evaluators and metadata take {len(_text(shared))} bytes, of {LARGEST} that they may have; "
+            f"$evaluators and metadata take {size} bytes without long lists, of {LARGEST}; "
             "make several FlagSets of it"
         )
     if shared:
         yield {"flags": {}, **shared}
+    for one in lists:
+        for values in _divide(one["values"]):
+            yield {"flags": {}, LISTS: [{"path": one["path"], "values": values}]}
     part: dict[str, Any] = {}
     size = 0
     for key, flag in document["flags"].items():
@@ -95,6 +104,32 @@ def parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         part[key] = flag
         size += weight
     yield {"flags": part}
+
+
+def _without_lists(rule: Any, path: tuple[str | int, ...], lists: list[dict[str, Any]]) -> Any:
+    """Return a copy of the rule in which long lists of scalars are empty, and add these to `lists`."""
+    if isinstance(rule, dict):
+        return {key: _without_lists(part, (*path, key), lists) for key, part in rule.items()}
+    if not isinstance(rule, list):
+        return rule
+    if len(rule) > _LONG and is_scalars(rule):
+        lists.append({"path": [*path], "values": rule})
+        return []
+    return [_without_lists(part, (*path, at), lists) for at, part in enumerate(rule)]
+
+
+def _divide(values: list[Any]) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    size = 0
+    for value in values:
+        text = json.dumps(value, ensure_ascii=False)
+        weight = len(text.encode()) + 1
+        if part and (size + weight > SHARD_BYTES or (size >= SHARD_BYTES_LEAST and _may_end_shard(text))):
+            yield part
+            part, size = [], 0
+        part.append(value)
+        size += weight
+    yield part
 
 
 def _may_end_shard(key: str) -> bool:

@@ -33,7 +33,7 @@ MOST_VALUES: Final = 200_000
 """Values of one file."""
 MOST_IN_ALL: Final = 500_000
 """Values of all lists that files come to in one layer, each as often as a rule names it."""
-MOST_BYTES: Final = 16 * 1024 * 1024
+MOST_BYTES: Final = 12 * 1024 * 1024
 """Bytes of the same."""
 _LONGEST: Final = 1_024
 """Characters of one value."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.featureflagconfiguration import flag_document
+from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
 from controller.delivery.delivered import LARGEST, SHARD_BYTES, TooLargeError
 from controller.flagsets.build import RenderTarget, configuration_manifests, flag_manifest
@@ -156,3 +157,41 @@ def test_shards_put_together_are_the_document(weights: list[int], shared: bool) 
     }
     whole = flag_set(made) if shared else FlagSet(made)
     assert read(configuration_manifests(whole, TARGET)) == json.loads(canonical(whole, provenance=True))
+
+
+def users(count: int) -> list[str]:
+    return [f"6f1c2d3e-0000-4000-8000-{number:012}" for number in range(count)]
+
+
+def with_users(listed: list[str]) -> FlagSet:
+    shared = {"beta": {"or": [{"==": [{"var": "tier"}, "beta"]}, {"in": [{"var": "targetingKey"}, listed]}]}}
+    return FlagSet(flags(3), {**shared, "staff": {"==": [1, 2]}}, MappingProxyType(METADATA))
+
+
+def test_a_hundred_thousand_users_of_a_shared_rule_come_back_as_they_were() -> None:
+    whole = with_users(users(100_000))
+    manifests = configuration_manifests(whole, TARGET)
+    assert read(manifests) == json.loads(canonical(whole, provenance=True))
+    assert max(len(json.dumps(each)) for each in manifests) <= SHARD_BYTES * 1.1
+
+
+def test_one_user_more_changes_few_shards() -> None:
+    listed = users(100_000)
+    before = shard_names(configuration_manifests(with_users(listed), TARGET))
+    more = [*listed[:50_000], "new", *listed[50_000:]]
+    after = shard_names(configuration_manifests(with_users(more), TARGET))
+    assert len(before) > 8
+    assert len({*after} - {*before}) <= 2
+
+
+def test_a_shard_whose_list_cannot_be_read_is_named() -> None:
+    *shards, index = configuration_manifests(with_users(users(50_000)), TARGET)
+    broken = next(each for each in shards if "$lists" in each["spec"]["flagSpec"])
+    broken["spec"]["flagSpec"]["$lists"] = [{"path": 1}]
+    with pytest.raises(InvalidSpecError, match=broken["metadata"]["name"]):
+        read([*shards, index])
+
+
+def test_a_flag_set_with_a_long_list_is_no_single_flag_of_stock_flagd() -> None:
+    with pytest.raises(TooLargeError, match="take FeatureFlag out of"):
+        flag_manifest(with_users(users(100_000)), TARGET)
