@@ -20,7 +20,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/cli": 9160,
     "controller/configurations": 1150,
     "controller/delivery": 2900,
-    "controller/events": 3200,
+    "controller/events": 3410,
     "controller/flagsets": 3850,
     "controller/importers": 2600,
     "controller/kube": 1910,

@@ -5,10 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, OnErrorOmit
+from pydantic import AfterValidator, Field, OnErrorOmit
 
 from controller.api.addresses import AddressRefused, require_address, server_of
-from controller.api.fields import INT64, TIME, LocalReference, Model, RuledModel, SpecProblem, Timeout
+from controller.api.fields import (
+    INT32,
+    INT64,
+    TIME,
+    Duration,
+    LocalReference,
+    Model,
+    Name,
+    RuledModel,
+    ShortText,
+    SpecProblem,
+    Timeout,
+)
 from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import API_VERSION
 from controller.api.status import Status
@@ -57,6 +69,13 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
 }
 GITHUB_APPS: Final = frozenset({"github", "githubpullrequestcomment"})
 """Types that take an App in place of a token."""
+LISTING: Final = (
+    "githubpullrequestcomment",
+    "gitlabmergerequestcomment",
+    "giteapullrequestcomment",
+    "bitbucketpullrequestcomment",
+)
+"""Types whose servers list pull requests in a way that we read."""
 APP_ID: Final = "githubAppID"
 """The key of a Secret that has an App; Flux's."""
 _MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
@@ -76,6 +95,19 @@ def missing_setting(type_: str, key: str, secret: str = "") -> SpecProblem:
     more = f', or those of a GitHub App: "{APP_ID}"' if key == "token" and type_ in GITHUB_APPS else ""
     where = f'a key "{key}" in Secret "{secret}"' if secret else f'a Secret with a key "{key}"'
     return SpecProblem("spec.secretRef", f"type {type_} needs {other}{where}{more}", reason)
+
+
+class PullRequestPlans(Model):
+    """What is said of open pull requests."""
+
+    flag_sets: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16)]
+    """FlagSets in the same namespace, whose FlagSources read the repository by Git."""
+    interval: Annotated[Duration, AfterValidator(lambda seconds: max(seconds, 60.0))] = 300.0
+    """How often open pull requests are listed, at least a minute: a shorter time is read as a minute."""
+    limit: Annotated[int, Field(ge=1, le=50), INT32] = 10
+    """How many pull requests have comments: those that changed last."""
+    fork_label: ShortText | None = None
+    """The label that a pull request from a fork must have; none of a fork has a comment if it is not set."""
 
 
 class FlagProviderSpec(RuledModel):
@@ -106,6 +138,11 @@ class FlagProviderSpec(RuledModel):
     """
     timeout: Timeout = 15.0
     """How long one try may take, at most `10m`."""
+    plans: PullRequestPlans | None = None
+    """Keep a comment on each open pull request that says [what it does to
+    users](../notifications.md#comment-on-pull-requests); needs one of the types that end in `comment`, and
+    not `azuredevopspullrequestcomment`.
+    """
     suspend: bool = False
     """Send nothing and accept no new messages; messages that wait already are kept."""
 
@@ -121,6 +158,9 @@ class FlagProviderSpec(RuledModel):
                 require_address(self.type, self.address, allow_local=True)
             except AddressRefused as error:
                 yield SpecProblem("spec.address", str(error), error.reason)
+        if self.plans is not None and self.type not in LISTING:
+            message = f"a provider of type {self.type} lists no pull requests; {', '.join(LISTING)} do"
+            yield SpecProblem("spec.plans", message)
         if self.type == "email":
             yield from self._mail_problems()
 

@@ -16,6 +16,7 @@ from controller.api.meta import ObjectKey
 from controller.app.namespace_limits import QuotaMetrics, artifact_usage, limits_of
 from controller.app.pod_work import PodWork, pod_work_of
 from controller.app.process_frame import ProcessFrame, listening, open_frame
+from controller.app.pull_request_plans import PullRequestPlanner
 from controller.app.reconcilers import (
     STAGES,
     Shared,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from controller.api.kind import ResourceType
     from controller.app.settings import ControllerSettings
     from controller.events.deliverer import Deliverer
+    from controller.events.plan_poster import PlanPoster
     from controller.kube.event_sink import ApiServerEvents
     from controller.runtime.event import EventSink
     from controller.runtime.queue import KeyedQueue
@@ -182,7 +184,7 @@ class Controller:
     certificates: Mapping[str, CertificateRotation]
     """By the server that they are for."""
     refused_pods: tuple[Reflector, ...]
-    deliverer: Deliverer
+    posting: tuple[Deliverer, PlanPoster]
     pods: PodWork
 
     async def work(self) -> None:
@@ -202,12 +204,14 @@ class Controller:
 
     async def _lead(self) -> None:
         await self.leftovers.remove_artifacts()
-        self.deliverer.begin()
+        deliverer, plans = self.posting
+        deliverer.begin()
         self.dispatcher.wake_all()
         async with asyncio.TaskGroup() as group:
             for loop in self.loops.values():
                 group.create_task(loop.run())
-            group.create_task(self.deliverer.run())
+            group.create_task(deliverer.run())
+            group.create_task(plans.run())
             for kept in (self.pods.files, self.pods.readers, self.pods.proxy, self.pods.direct_sets):
                 if kept is not None:
                     group.create_task(forever(kept.run))
@@ -249,8 +253,12 @@ def readiness(
 
 log = logging.getLogger(__name__)
 
-_READERS: Final = ("controller.configurations.remote_providers", "controller.configurations.validation")
-"""What reads remote flags and the content of objects."""
+_READERS: Final = (
+    "controller.configurations.remote_providers",
+    "controller.configurations.validation",
+    "controller.flagsets.foreign_plans",
+)
+"""What reads remote flags, the content of objects, and pull requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,12 +296,13 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
         stack = frame.stack
         base = await _connect(frame, settings)
         cluster, objects, role, metrics = base.cluster, base.objects, base.role, base.metrics
-        notifying = await open_notifications(
-            stack, settings, base.accounts, objects, metrics,
-            wake=lambda key, delay: base.queues[key.kind].put(key, delay),
-        )  # fmt: skip
         shared, bound = await _open_shared(stack, base)
         providers = open_providers(stack, settings, base.limits, base.accounts.secret, cluster.server)
+        notifying = await open_notifications(
+            stack, shared, metrics,
+            wake=lambda key, delay: base.queues[key.kind].put(key, delay),
+            planner=PullRequestPlanner(objects, providers.backends["git"], shared.tasks, now),
+        )  # fmt: skip
         usages = {**artifact_usage(objects), **usages_of(providers.backends.values())}
         frame.registry.register(QuotaMetrics(base.limits, usages))
         sweeps = [provider.sweep for provider in providers.backends.values()]
@@ -317,7 +326,7 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
         engine = KopfEngine(base.informer, lists, base.health, partial(_on_relist, loops))
         listed = partial(base.informer.has_listed, KINDS, settings.namespaces or ("",))
         state = partial(readiness, listed, role, base.health, certificates)
-        ports = await _open_ports(frame, base, shared, bound, dispatcher, state)
+        ports = await _open_ports(frame, base, shared, bound, (dispatcher, notifying.plans), state)
         yield Controller(
             ports,
             base.informer,
@@ -330,7 +339,7 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
             watches,
             certificates,
             _refused_pods(base, notifying.sinks),
-            notifying.deliverer,
+            (notifying.deliverer, notifying.plans),
             pods,
         )
 
@@ -372,10 +381,11 @@ async def _open_ports(
     base: _Base,
     shared: Shared,
     bound: socket.socket,
-    dispatcher: Dispatcher,
+    woken: tuple[Dispatcher, PlanPoster],
     state: Callable[[], dict[str, Any]],
 ) -> dict[str, int]:
     """Those of management, artifacts and the receiver; `state` is what /readyz answers."""
+    dispatcher, plans = woken
     webhooks = Receiver(
         shared.endpoints,
         base.objects,
@@ -384,6 +394,7 @@ async def _open_ports(
         now=now,
         clock=asyncio.get_running_loop().time,
         role=base.role,
+        changed=plans.ask,
         received=base.metrics.count_webhook,
     )
     served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()

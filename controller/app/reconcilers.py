@@ -31,6 +31,7 @@ from controller.events.commit_pages import PageLinks
 from controller.events.deliverer import Deliverer, Senders
 from controller.events.flux_events import FLUX, FluxEvents
 from controller.events.outbox import Outbox
+from controller.events.plan_poster import PlanPoster
 from controller.events.provider_reconciler import FlagProviderReconciler
 from controller.events.receiver_reconciler import FlagReceiverReconciler
 from controller.events.receiver_stage import FLAG_RECEIVERS
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from controller.configurations.live_proxies import LiveProxies
     from controller.delivery.claims import ClaimIndex
     from controller.delivery.delivered import RemoteSource
+    from controller.events.plan_poster import Planner
     from controller.events.webhook_server import Endpoints
     from controller.kube.client import Accounts
     from controller.pods.installation import Options
@@ -193,18 +195,19 @@ class Notifying:
     sinks: tuple[EventSink, ...]
     """Sinks of Events: the outbox, and optionally the posts to Flux."""
     deliverer: Deliverer
+    plans: PlanPoster
     providers: FlagProviderReconciler
 
 
 async def open_notifications(
     stack: contextlib.AsyncExitStack,
-    settings: ControllerSettings,
-    accounts: Accounts,
-    objects: Cache,
+    shared: Shared,
     metrics: ControllerMetrics,
     wake: Callable[[ObjectKey, float], None],
+    planner: Planner,
 ) -> Notifying:
     """Connect the parts; `stack` closes them, `wake` puts an object into its queue."""
+    settings, accounts, objects = shared.settings, shared.accounts, shared.objects
     cluster = accounts.cluster
     hosts = provider_hosts_of(settings, cluster.server)
     # The other client is for addresses that come from the controller's operator.
@@ -230,11 +233,21 @@ async def open_notifications(
         body = await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
         return FlagProviderStatus.of(None if body is None else Resource.of(body))
 
+    plans = PlanPoster(
+        deliverer.senders.http,
+        planner,
+        objects,
+        now,
+        asyncio.get_running_loop().time,
+        random.random,
+        wake=lambda key: wake(key, 0.0),
+    )
     providers = FlagProviderReconciler(
         accounts.secret,
         newest,
         outbox,
         deliverer,
+        plans,
         settings.identity,
         settings.allow_local_providers,
         settings.events_addr or FLUX,
@@ -248,7 +261,7 @@ async def open_notifications(
         sinks = (outbox, flux)
     if settings.page_url:
         sinks = (PageLinks(sinks, settings.page_url),)
-    return Notifying(outbox, sinks, deliverer, providers)
+    return Notifying(outbox, sinks, deliverer, plans, providers)
 
 
 SOURCES_AT_ONCE: Final = 128

@@ -1,18 +1,105 @@
-"""What a change does to users of a flag, in words for people. Pure."""
+"""What a change does to users of a flag, in words for people, and as a comment on a pull request. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.authoring.plans import SAMPLES
+from evaluator.flags.text import visible
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from controller.authoring.change_tests import CoveringTests
     from controller.authoring.plans import FlagPlan, UsersAlike
 
+FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
+"""The largest comment that each takes, in bytes."""
 _MOST_BRANCHES: Final = 10
 _MOST_FAILURES: Final = 10
-_SIGNS: Final = {"Added": "+", "Removed": "-", "Changed": "~"}
+_NAME: Final = 100
+"""Characters of a marker's name."""
+
+
+def summary(flags: Sequence[FlagPlan]) -> str:
+    """`3 flags differ; 2 of them give up to 15 % of users another value; 1 test fails`."""
+    count, moving = len(flags), [flag.most for flag in flags if flag.most]
+    if not count:
+        return "no flag differs"
+    differ = f"{count} flag{' differs' if count == 1 else 's differ'}"
+    failing = {message for flag in flags if flag.tests for message in flag.tests.failures}
+    tests = f"; {len(failing)} test{' fails' if len(failing) == 1 else 's fail'}" if failing else ""
+    if not moving:
+        return f"{differ}; no user gets another value of a flag that there was{tests}"
+    verb = f"{len(moving)} of them give{'s' if len(moving) == 1 else ''}" if count > 1 else "it gives"
+    return f"{differ}; {verb} up to {percent(max(moving))} of users another value{tests}"
+
+
+def marker(name: str) -> str:
+    """The first line of a comment, by which it is found again: a reference of Markdown, which no code host
+    shows.
+    """
+    plain = "".join(sign for sign in name if sign.isalnum() or sign in "-_./")[:_NAME]
+    return f"[//]: # (flagstaff plan {plain})"
+
+
+def comment(
+    flags: Sequence[FlagPlan],
+    sides: tuple[str, str],
+    limit: int,
+    contexts: int = SAMPLES,
+    problems: Sequence[str] = (),
+    more: Sequence[str] = (),
+) -> str:
+    """A comment on a pull request in Markdown, of at most `limit` bytes: the flags that move
+    most users first, without those that do not fit. Empty where nothing changes. `sides`: their names; `more`
+    stands before the flags.
+    """
+    if not flags and not problems:
+        return ""
+    parts = [f"**Flags**: {summary(flags)} (`{sides[0]}` → `{sides[1]}`)"]
+    if problems:
+        parts += ["Problems:", block("text", problems)]
+    parts += more
+    rest = [block("diff", _coloured(flag, contexts)) for flag in sorted(flags, key=_by_effect)]
+    return _cut(parts, rest, limit)
+
+
+def block(language: str, lines: Sequence[str]) -> str:
+    """Lines as a block of Markdown that nothing in them ends."""
+    text = "\n".join(map(visible, "\n".join(lines).split("\n"))).replace("```", "'''")
+    return f"```{language}\n{text}\n```"
+
+
+def _by_effect(flag: FlagPlan) -> tuple[float, str]:
+    return -(flag.most or 0.0), flag.key
+
+
+def _cut(parts: list[str], rest: list[str], limit: int) -> str:
+    """The parts, and as many of the rest as fit, with the number of those that do not."""
+    kept = list(parts)
+    for index, part in enumerate(rest):
+        left = len(rest) - index
+        more = f"… and {left} more flag{'' if left == 1 else 's'}; `flagstaff plan` prints all"
+        if _size([*kept, part, more]) > limit:
+            kept.append(more)
+            break
+        kept.append(part)
+    text = "\n\n".join(kept) + "\n"
+    if len(text.encode()) > limit:
+        # Problems or rollouts alone are too many.
+        text = f"{parts[0]}\n\nIt is too long for a comment; `flagstaff plan` prints it.\n"
+    return text
+
+
+def _size(parts: list[str]) -> int:
+    return sum(len(part.encode()) + 2 for part in parts)
+
+
+def _coloured(flag: FlagPlan, contexts: int) -> list[str]:
+    # GitHub and GitLab colour lines that begin with + and -.
+    first, *others = flag_lines(flag, contexts)
+    return [first.replace("~ ", "! ", 1) if flag.change == "Changed" else first, *others]
 
 
 def flag_lines(flag: FlagPlan, contexts: int) -> Iterator[str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from controller.authoring.plan_words import flag_lines, flag_words, percent
+from controller.authoring.plan_words import block, comment, flag_lines, flag_words, marker, summary
 from controller.authoring.plans import FlagPlan  # noqa: TC001 - pydantic reads the annotation
-from controller.cli.flag_changes import block
 from controller.cli.plan_rollout import as_text as rollout_text
 from controller.cli.printing import printable, short
 from controller.cli.problems import as_sarif
@@ -20,8 +19,6 @@ from evaluator.flags.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
-"""The largest comment that each takes, in bytes."""
 _CODE: Final = "flag-change"
 
 
@@ -46,24 +43,10 @@ class ChangePlan:
     error stays as it was.
     """
 
-    @property
-    def summary(self) -> str:
-        """`3 flags differ; 2 of them give up to 15 % of users another value; 1 test fails`."""
-        count, moving = len(self.flags), [flag.most for flag in self.flags if flag.most]
-        if not count:
-            return "no flag differs"
-        differ = f"{count} flag{' differs' if count == 1 else 's differ'}"
-        failing = {message for flag in self.flags if flag.tests for message in flag.tests.failures}
-        tests = f"; {len(failing)} test{' fails' if len(failing) == 1 else 's fail'}" if failing else ""
-        if not moving:
-            return f"{differ}; no user gets another value of a flag that there was{tests}"
-        verb = f"{len(moving)} of them give{'s' if len(moving) == 1 else ''}" if count > 1 else "it gives"
-        return f"{differ}; {verb} up to {percent(max(moving))} of users another value{tests}"
-
 
 def as_text(plan: ChangePlan) -> Iterator[str]:
     """Yield lines, the first of each flag with a sign."""
-    yield f"{short(plan.before)} → {short(plan.after)}: {plan.summary}"
+    yield f"{short(plan.before)} → {short(plan.after)}: {summary(plan.flags)}"
     for flag in plan.flags:
         yield from (printable(line) for line in flag_lines(flag, plan.contexts))
     for rollout in plan.rollouts:
@@ -72,24 +55,13 @@ def as_text(plan: ChangePlan) -> Iterator[str]:
 
 
 def as_markdown(plan: ChangePlan, name: str, limit: int) -> str:
-    """A comment on a pull request, of at most `limit` bytes: the flags that move most users first, without
-    those that do not fit. Empty where nothing changes. Its first line, which is not shown, has the `name` by
-    which the next comment replaces it.
-    """
-    if not plan.flags and not plan.problems:
-        return ""
-    heading = f"**Flags**: {plan.summary} (`{short(plan.before)}` → `{short(plan.after)}`)"
-    parts = [marker(name), heading]
-    if plan.problems:
-        parts += ["Problems:", block("text", plan.problems)]
-    parts += [block("text", rollout_text(rollout).splitlines()) for rollout in plan.rollouts]
-    rest = [block("diff", _coloured(plan, flag)) for flag in sorted(plan.flags, key=_by_effect)]
-    return _cut(parts, rest, limit)
-
-
-def marker(name: str) -> str:
-    """The line by which a comment is found again: a reference of Markdown, which no code host shows."""
-    return f"[//]: # (flagstaff plan {''.join(sign for sign in name if sign.isalnum() or sign in '-_./')})"
+    """A comment on a pull request, of at most `limit` bytes with its first line; see `comment`."""
+    sides = short(plan.before), short(plan.after)
+    rollouts = [block("text", rollout_text(rollout).splitlines()) for rollout in plan.rollouts]
+    first = f"{marker(name)}\n\n"
+    rest = limit - len(first.encode())
+    text = comment(plan.flags, sides, rest, plan.contexts, plan.problems, rollouts)
+    return text and first + text
 
 
 def as_findings(
@@ -113,35 +85,3 @@ def as_findings(
             ),
         ]
     )
-
-
-def _by_effect(flag: FlagPlan) -> tuple[float, str]:
-    return -(flag.most or 0.0), flag.key
-
-
-def _cut(parts: list[str], rest: list[str], limit: int) -> str:
-    """The parts, and as many of the rest as fit, with the number of those that do not."""
-    kept = list(parts)
-    for index, part in enumerate(rest):
-        left = len(rest) - index
-        more = f"… and {left} more flag{'' if left == 1 else 's'}; `flagstaff plan` prints all"
-        if _size([*kept, part, more]) > limit:
-            kept.append(more)
-            break
-        kept.append(part)
-    text = "\n\n".join(kept) + "\n"
-    if len(text.encode()) > limit:
-        # Problems or rollouts alone are too many.
-        heading = "\n\n".join(parts[:2])
-        text = f"{heading}\n\nIt is too long for a comment; `flagstaff plan` prints it.\n"
-    return text
-
-
-def _size(parts: list[str]) -> int:
-    return sum(len(part.encode()) + 2 for part in parts)
-
-
-def _coloured(plan: ChangePlan, flag: FlagPlan) -> list[str]:
-    # GitHub and GitLab colour lines that begin with + and -.
-    first, *others = flag_lines(flag, plan.contexts)
-    return [first.replace("~ ", "! ", 1) if flag.change == "Changed" else first, *others]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from controller.authoring.plan_words import block
 from controller.cli.printing import printable, short
 from controller.delivery.changed_flags import BothRules, changed_flags
 from evaluator.flags.diff import ChangedPart, diff
@@ -133,9 +134,3 @@ def as_markdown(changes: FlagChanges) -> str:
     if changes.problems:
         parts += ["Problems:", block("text", changes.problems)]
     return "\n\n".join(parts) + "\n"
-
-
-def block(language: str, lines: tuple[str, ...] | list[str]) -> str:
-    """Lines as a block of Markdown that nothing in them ends."""
-    text = printable("\n".join(lines)).replace("```", "'''")
-    return f"```{language}\n{text}\n```"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.authoring.change_tests import covering_tests
+from controller.authoring.plan_words import FORGES
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
 from controller.cli.arguments import add_policies_argument, policies_of
-from controller.cli.change_plan import FORGES, ChangePlan, as_findings, as_markdown, as_text
+from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text
 from controller.cli.clusters import run_on_cluster, scope_of
 from controller.cli.diff import Compared, Shown, add_comparison_arguments, exit_with, read_compared
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain

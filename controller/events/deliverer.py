@@ -125,20 +125,33 @@ async def upsert_comment(sender: Sender, message: Message, target: ProviderTarge
     if CHANGE_REQUEST not in message.metadata:
         # A test has no pull request: it checks the address and the token.
         return await _send(sender, target, git_servers.repository_request(target))
-    thread = CommentThread(Notice(message, target))
+    thread = CommentThread.of_notice(Notice(message, target))
+    answer = await put_comment(sender, thread)
+    return await _explain_missing(sender, message, target, answer) if answer.status == 404 else answer
+
+
+async def put_comment(sender: Sender, thread: CommentThread) -> PostResult:
+    """Add the comment, edit it if it differs, or remove it if it has no text. Returns the answer to the last
+    request; that of status 404 may also be to an edit of what was removed meanwhile.
+    """
+    target = thread.target
     for page in range(1, MOST_PAGES + 1):
         answer = await _send(sender, target, thread.list_request(page))
         if not 200 <= answer.status < 300:
-            return await _explain_missing(sender, message, target, answer) if answer.status == 404 else answer
+            return answer
         try:
             comments = read_comments(answer.content, target.spec.type)
         except (ValueError, RecursionError):
             return PostResult(0, "the list of comments cannot be read")
         for number, text in comments:
             if text.startswith(thread.marker):
-                return await _send(sender, target, thread.edit_request(number))
+                if not thread.text:
+                    return await _send(sender, target, thread.delete_request(number))
+                # Servers may cut what is blank at the end.
+                same = text.strip() == thread.body.strip()
+                return answer if same else await _send(sender, target, thread.edit_request(number))
         if thread.is_last(len(comments)):
-            return await _send(sender, target, thread.create_request())
+            return await _send(sender, target, thread.create_request()) if thread.text else answer
     return PostResult(_REFUSED, f"the pull request has more than {PAGE * MOST_PAGES} comments")
 
 

@@ -38,7 +38,7 @@ from controller.api.flagprovider import APP_ID, ProviderType
 from controller.api.meta import COMPARED_WITH
 from controller.events.commit_pages import commit_in, commit_page
 from controller.events.flag_set_progress import CHANGE_REQUEST, state_name
-from controller.events.notice import App, Notice, Post, ProviderTarget, basic
+from controller.events.notice import App, Notice, Post, ProviderTarget, basic, json_post
 from controller.runtime.private_keys import read_private_key
 from evaluator.flags.model import REVISION_KEY
 from evaluator.host.texts import cut
@@ -254,26 +254,57 @@ _PATHS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class CommentThread:
-    """The comments of the pull request that a message is about."""
+    """One comment of ours among those of a pull request."""
 
-    def __init__(self, notice: Notice) -> None:
-        self._notice = notice
-        self._type = notice.target.spec.type
-        self._paths = _PATHS[self._type]
-        self._api: Api = api_of(notice.target)
+    target: ProviderTarget
+    number: str
+    """Of the pull request."""
+    identity: str
+    """What it is about; it replaces the comment of the same identity."""
+    text: str
+    """What it says, in Markdown; empty: that there is no comment."""
+    key: str = ""
+    """The key of the message that it delivers."""
+
+    @classmethod
+    def of_notice(cls, notice: Notice) -> CommentThread:
+        """The comment that delivers a message."""
+        message = notice.message
         # A test is sent to a pull request that does not exist.
-        self._number = notice.message.metadata.get(CHANGE_REQUEST, "0")
-        words = f"flagstaff:{hashlib.sha256(notice.message.uid.encode()).hexdigest()[:32]}"
-        # Bitbucket shows HTML comments, but hides unused link definitions.
-        self.marker = f"[//]: # ({words})" if self._type == _BITBUCKET else f"<!-- {words} -->"
+        number = message.metadata.get(CHANGE_REQUEST, "0")
+        return cls(notice.target, number, message.uid, _words(notice), message.key)
+
+    @property
+    def marker(self) -> str:
         """The beginning of the comment, which readers of the repository cannot guess before it is posted."""
+        words = f"flagstaff:{hashlib.sha256(self.identity.encode()).hexdigest()[:32]}"
+        # Bitbucket shows HTML comments, but hides unused link definitions.
+        return f"[//]: # ({words})" if self._type == _BITBUCKET else f"<!-- {words} -->"
+
+    @property
+    def body(self) -> str:
+        """The whole comment."""
+        return f"{self.marker}\n\n{self.text}"
+
+    @property
+    def _type(self) -> str:
+        return self.target.spec.type
+
+    @property
+    def _paths(self) -> _Paths:
+        return _PATHS[self._type]
+
+    @property
+    def _api(self) -> Api:
+        return api_of(self.target)
 
     def list_request(self, page: int) -> Post:
         """Return the request for a page of the comments, the oldest first."""
-        size, order = self._paths.size, self._paths.order
-        query = f"?{size}={PAGE}&page={page}{order}" if size else self._api.query
-        headers = {"Accept-Encoding": "identity", **self._api.headers}
+        size, order, api = self._paths.size, self._paths.order, self._api
+        query = f"?{size}={PAGE}&page={page}{order}" if size else api.query
+        headers = {"Accept-Encoding": "identity", **api.headers}
         return Post(self._url(self._paths.comments) + query, b"", headers, "GET", whole=True)
 
     def is_last(self, count: int) -> bool:
@@ -290,30 +321,39 @@ class CommentThread:
 
     def edit_request(self, comment: str) -> Post:
         """Return the request that replaces the comment with this id."""
-        url = f"{self._url(self._paths.one or self._paths.comments)}/{comment}"
-        return replace(self._post(self._content(), url), method=self._paths.edit)
+        return replace(self._post(self._content(), self._one(comment)), method=self._paths.edit)
+
+    def delete_request(self, comment: str) -> Post:
+        """Return the request that removes the comment with this id."""
+        return Post(self._one(comment) + self._api.query, b"", self._api.headers, "DELETE")
+
+    def _one(self, comment: str) -> str:
+        return f"{self._url(self._paths.one or self._paths.comments)}/{comment}"
 
     def _url(self, path: str) -> str:
-        return f"{self._api.url}/{path.format(self._number)}"
+        return f"{self._api.url}/{path.format(self.number)}"
 
     def _post(self, content: dict[str, Any], url: str) -> Post:
-        return self._notice.post(content, url + self._api.query, **self._api.headers)
+        return json_post(content, url + self._api.query, self.key, self._api.headers)
 
     def _content(self) -> dict[str, Any]:
-        message = self._notice.message
-        revision = message.metadata.get(REVISION_KEY, "")
-        parts = [
-            self.marker,
-            f"**{self._notice.title}**: {message.reason}",
-            _block("text", f"{revision}\n{message.message}".strip()),
-        ]
-        if base := message.metadata.get(COMPARED_WITH):
-            parts.append(f"Compared with FlagSet {base}:")
-            parts.append(_block("diff", self._notice.changes or "no flag differs"))
-        body = "\n\n".join(parts)
         if self._type == _BITBUCKET:
-            return {"content": {"raw": body}}
-        return {"content" if self._type == _AZURE else "body": body}
+            return {"content": {"raw": self.body}}
+        return {"content" if self._type == _AZURE else "body": self.body}
+
+
+def _words(notice: Notice) -> str:
+    """What a message says, in Markdown."""
+    message = notice.message
+    revision = message.metadata.get(REVISION_KEY, "")
+    parts = [
+        f"**{notice.title}**: {message.reason}",
+        _block("text", f"{revision}\n{message.message}".strip()),
+    ]
+    if base := message.metadata.get(COMPARED_WITH):
+        parts.append(f"Compared with FlagSet {base}:")
+        parts.append(_block("diff", notice.changes or "no flag differs"))
+    return "\n\n".join(parts)
 
 
 def read_comments(answer: bytes, type_: str) -> list[tuple[str, str]]:

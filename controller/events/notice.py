@@ -13,6 +13,8 @@ from controller.runtime.http_client import DIRECT, Route
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from controller.api.flagprovider import FlagProviderSpec, Message
 
 _FACTS: Final = {
@@ -88,11 +90,7 @@ class Notice:
 
     def post(self, content: Any, url: str = "", **headers: str) -> Post:
         """Return a request with `content` (JSON, or raw bytes) and the message's key."""
-        body = content
-        if not isinstance(content, bytes):
-            body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-        fixed = {"Content-Type": "application/json", "Idempotency-Key": self.message.key}
-        return Post(url or self.target.address, body, fixed | headers)
+        return json_post(content, url or self.target.address, self.message.key, headers)
 
     @property
     def event(self) -> dict[str, Any]:
@@ -146,6 +144,15 @@ class Notice:
         changes = f"\n\n{self.changes}" if self.changes else ""
         facts = "\n".join(f"{name}: {text}" for name, text in self.facts.items())
         return f"{self.message.message}{changes}\n\n{facts}"
+
+
+def json_post(content: Any, url: str, key: str, headers: Mapping[str, str]) -> Post:
+    """Return a request with `content` (JSON, or raw bytes), and the key of the message if it delivers one."""
+    body = content
+    if not isinstance(content, bytes):
+        body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    fixed = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+    return Post(url, body, fixed | dict(headers))
 
 
 def basic(credentials: str) -> str:

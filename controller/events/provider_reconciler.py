@@ -22,6 +22,7 @@ from controller.events import alert_messages, git_servers
 from controller.events import git_servers as github_app
 from controller.events.deliverer import DELIVERED, Deliverer
 from controller.events.notice import App, ProviderTarget
+from controller.events.plan_poster import PLANNED
 from controller.events.service_types import SERVICES
 from controller.runtime.http_client import Route, context_of
 from controller.runtime.result import Done, Result, spec_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.events.outbox import Outbox
+    from controller.events.plan_poster import PlanPoster
 
 
 MOST_CHARACTERS: Final = 4_096
@@ -49,6 +51,7 @@ class FlagProviderReconciler:
     """Reads a provider's current status from the API server. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
+    plans: PlanPoster
     instance: str
     """The name of this replica."""
     allow_local: bool
@@ -76,16 +79,22 @@ class FlagProviderReconciler:
             requeue_after = setback.delay if requeue_after is None else requeue_after
             if not isinstance(setback, Failed):
                 self.deliverer.stop(resource.key)
+                self.plans.stop(resource.key)
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
+            self.plans.use(resource.key, resource.uid, target)
         # The result of the last try, which may be of an earlier leader.
         last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).conditions_of(DELIVERED)
-        return Result(outcome, status=box.status(), details=last, requeue_after=requeue_after)
+        details = (*last, *self.plans.last(resource.key))
+        return Result(
+            outcome, status=box.status(), details=details, requeue_after=requeue_after, ended=(PLANNED,)
+        )
 
     def forget(self, key: ObjectKey) -> None:
         """Forget the provider and its waiting messages."""
         self.deliverer.stop(key)
+        self.plans.stop(key)
         self.outbox.forget(key)
 
     async def _target(self, resource: Resource) -> ProviderTarget:

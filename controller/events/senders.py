@@ -48,6 +48,7 @@ _MOST_ANSWER: Final = 4_096
 """Most bytes that are read of an answer."""
 _MOST_CONTENT: Final = 1 << 20
 """Most bytes that are read of an answer whose whole content is needed."""
+_MOST_ETAG: Final = 512
 _KNOWN_WORDS: Final = (
     "channel_not_found", "channel_is_archived", "not_in_channel", "action_prohibited", "invalid_auth",
     "invalid_payload", "invalid_token", "msg_too_long", "no_service", "not_authed", "ratelimited",
@@ -72,6 +73,8 @@ class PostResult:
     """Seconds."""
     content: bytes = b""
     """The whole content if `Post.whole`; otherwise its beginning."""
+    etag: str = ""
+    """By which a later request may ask for what differs."""
 
 
 class Sender(Protocol):
@@ -102,7 +105,9 @@ class HttpSender:
                 words = next((f": {words}" for words in _KNOWN_WORDS if words in start), "")
                 asked = answer.headers.get("Retry-After", "")
                 pause = retry_after(asked, self.now().timestamp(), MOST_RETRY_AFTER)
-                return PostResult(answer.status, f"status {answer.status}{words}", pause, content)
+                etag = answer.headers.get("ETag", "")
+                etag = etag if len(etag) <= _MOST_ETAG else ""
+                return PostResult(answer.status, f"status {answer.status}{words}", pause, content, etag)
         except (RequestError, Setback) as error:
             return PostResult(0, error.message)
 

@@ -319,6 +319,8 @@ SERVICES: Final[dict[str, Service]] = {
     "gitlab": Service(commit_status, known="Cannottransitionstatus", tested="CommitNotFound"),
     **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Service(commit_status)),
     # An existing comment is edited instead: see deliverer.py.
-    **dict.fromkeys(sorted(CHANGE_REQUESTS), Service(lambda notice: CommentThread(notice).create_request())),
+    **dict.fromkeys(
+        sorted(CHANGE_REQUESTS), Service(lambda notice: CommentThread.of_notice(notice).create_request())
+    ),
 }
 """How each type of provider is sent a message."""

@@ -29,7 +29,7 @@ from evaluator.http.messages import Headers, Request, Response
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from datetime import datetime
 
     from controller.runtime.cache import Cache
@@ -145,6 +145,8 @@ class Receiver:
     """Seconds of a monotonic clock."""
     role: Role
     """A push has an effect only where this replica leads."""
+    changed: Callable[[str, Collection[str]], None]
+    """(namespace, repositories in their normal form) of each delivery that is taken."""
     received: Callable[[str, str], None]
     """(sender's type, outcome) of each request, both fixed words: see docs/kinds/flagreceiver.md."""
 
@@ -185,6 +187,7 @@ class Receiver:
             return "replayed", _refuse(409, "this delivery was already accepted")
         if wait := guard.take(push.identity, now):
             return "limited", _later("too many deliveries", 429, math.ceil(wait))
+        self.changed(endpoint.key.namespace, repositories(push))
         woken = sorted(self._followers(endpoint, push))
         for key in woken:
             if push.commit is not None:

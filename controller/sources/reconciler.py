@@ -243,7 +243,7 @@ class SourceReconciler:
             ignored = await asyncio.to_thread(ignored_files, folder, run.spec.ignore, protected)
             left_out = await copy_included(folder, run.includes, self.storages, protected, self.included)
             skipped = (*run.fetched.skipped, *left_out)
-            archive = await asyncio.to_thread(_archive, folder, skipped, ignored)
+            archive = await asyncio.to_thread(archive_of, folder, skipped, ignored)
         self.stored.require(run.resource, len(archive))
         with self.stored.release_on_error(run.resource.key):
             run.artifact = await asyncio.to_thread(
@@ -265,7 +265,7 @@ class SourceReconciler:
             await self.exporter.publish(resource, status.artifact, spec.service_account_name, now)
 
 
-def _archive(folder: Path, skipped: tuple[str, ...], ignored: IgnoredFiles) -> bytes:
+def archive_of(folder: Path, skipped: tuple[str, ...], ignored: IgnoredFiles) -> bytes:
     """An archive of what is not ignored, with a note of the `skipped`. Blocks. Raises OSError."""
     remove_ignored(folder, ignored)
     write_skipped(folder, not_ignored(skipped, ignored))

@@ -48,6 +48,8 @@ class Listener:
         """While it is clear, nobody is answered."""
         self.answering.set()
         self.port = 0
+        self.lists: dict[str, Any] = {}
+        """By path, without its query: what it answers in place of what was posted."""
 
     @property
     def url(self) -> str:
@@ -97,9 +99,9 @@ def run_listener() -> Iterator[Listener]:
             self.do_POST()
 
         def do_GET(self) -> None:
-            """What was posted, as comments."""
-            found = [{"id": number, **each.event} for number, each in enumerate(listener.received)]
-            body = json.dumps(found).encode()
+            """What was posted, as comments, where there is no other list."""
+            posted = [{"id": number, **each.event} for number, each in enumerate(listener.received)]
+            body = json.dumps(listener.lists.get(self.path.partition("?")[0], posted)).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -20,6 +20,7 @@ from tests.cluster.listener import Listener, run_listener
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
+from tests.git_http import git_server
 from tests.worlds.flags import flags
 from tests.worlds.objects import condition, flag_set, manifest, secret
 
@@ -153,6 +154,36 @@ def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, liste
     created, *edited = [each.path for each in listener.received]
     assert created == "/api/v3/repos/shop/flags/issues/7/comments"
     assert set(edited) == {"/api/v3/repos/shop/flags/issues/comments/0"}
+
+
+def test_an_open_pull_request_has_a_comment_that_says_what_it_does_to_users(
+    spine: Spine, listener: Listener
+) -> None:
+    folder = spine.repository.path.parent
+    with git_server(folder.parent) as server:
+        place = f"{folder.name}/repository"
+        spine.patch("flagsource", {"spec": {"git": {"url": f"{server.url}/{place}/.git"}}})
+        spine.wait_ready("flagset")
+        spine.repository.git("checkout", "-q", "-b", "change")
+        commit = spine.repository.commit("off", flags__json=flags(banner="off"))
+        spine.repository.git("update-ref", "refs/pull/7/head", commit)
+        spine.repository.git("checkout", "-q", "main")
+        repository = {"repo": {"id": 1}}
+        pull = {"number": 7, "head": {"sha": commit, **repository}, "base": repository, "labels": []}
+        listener.lists[f"/api/v3/repos/{place}/pulls"] = [pull]
+        provider = {
+            "type": "githubpullrequestcomment",
+            "address": f"{listener.url}{place}",
+            "secretRef": {"name": "comment"},
+            "plans": {"flagSets": ["flags"]},
+        }
+        spine.apply(secret("comment", token="a-token"), manifest("FlagProvider", "plans", provider))
+        comment = listener.wait(lambda comment: "default on (true) → off (false)" in comment["body"])
+        found = spine.wait("flagprovider", lambda each: bool(condition(each, "Planned")), "plans")
+    assert comment.path == f"/api/v3/repos/{place}/issues/7/comments"
+    assert "1 flag differs; it gives up to 100 % of users another value" in comment.event["body"]
+    assert condition(found, "Planned")["status"] == "True"
+    assert spine.served_variants() == {"banner": "on"}
 
 
 def test_a_signed_post_needs_a_token_and_says_which_key_is_missing(

@@ -27,6 +27,8 @@ from tests.worlds.objects import thing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from controller.api.status import Condition
+    from controller.events.notice import ProviderTarget
     from controller.events.provider_outbox import ProviderOutbox
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -140,6 +142,25 @@ class Desk:
         again = Desk(*(each for each in self.objects if each.key != CHAT), kept=self.box.status())
         again.now = self.now
         return again
+
+
+class Plans:
+    """Keeps no comments, and says of which providers it should."""
+
+    def __init__(self) -> None:
+        self.used: dict[ObjectKey, ProviderTarget] = {}
+        self.condition: tuple[Condition, ...] = ()
+
+    def use(self, key: ObjectKey, uid: str, target: ProviderTarget) -> None:
+        del uid
+        self.used[key] = target
+
+    def stop(self, key: ObjectKey) -> None:
+        self.used.pop(key, None)
+
+    def last(self, key: ObjectKey) -> tuple[Condition, ...]:
+        del key
+        return self.condition
 
 
 TOKEN = b"a-shared-secret-of-today"

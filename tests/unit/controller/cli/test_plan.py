@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema_rs
 import pytest
 
+from controller.authoring.plan_words import FORGES, marker
 from controller.authoring.plans import FlagPlan
 from controller.cli import main
-from controller.cli.change_plan import FORGES, ChangePlan, as_markdown, as_text, marker
+from controller.cli.change_plan import ChangePlan, as_markdown, as_text
 from controller.cli.diff import DeliveredSide
 from tests.repositories import Repository
 from tests.worlds.objects import thing

@@ -154,7 +154,7 @@ def message_of(words: str = "so it is", number: str = "7", **more: Any) -> Messa
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
-        begins = CommentThread(Notice(message_of(), target(found))).marker
+        begins = CommentThread.of_notice(Notice(message_of(), target(found))).marker
         found.comments = dict.fromkeys(range(1, 41), f"> {begins}")
         added = 200 if type_ == AZURE else 201
         assert (await send(found, message_of("first"))).status == added

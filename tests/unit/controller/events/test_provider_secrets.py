@@ -19,7 +19,7 @@ from controller.runtime.secret_texts import Binding, SecretContent, Tls
 from controller.runtime.setbacks import Stalled, Waiting
 from tests.git_http import http_proxy
 from tests.web_server import web_server
-from tests.worlds.events import CHAT, NOW, Desk, http_sender
+from tests.worlds.events import CHAT, NOW, Desk, Plans, http_sender
 from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ async def reconcile(
     async def newest(_: ObjectKey) -> FlagProviderStatus:
         return FlagProviderStatus()
 
-    reconciler = FlagProviderReconciler(secret, newest, Desk().outbox, routes, "controller-0", local, "")  # type: ignore[arg-type]
+    plans: Any = Plans()
+    used: Any = routes
+    reconciler = FlagProviderReconciler(secret, newest, Desk().outbox, used, plans, "controller-0", local, "")
     spec = {
         "type": "generic",
         "address": "https://chat.example.com/",

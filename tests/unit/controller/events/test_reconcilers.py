@@ -19,7 +19,7 @@ from controller.events.provider_reconciler import FlagProviderReconciler
 from controller.events.service_types import SERVICES
 from controller.runtime.secret_texts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from tests.worlds.events import CHAT, NOW, Desk, HookSecret, alert, event
+from tests.worlds.events import CHAT, NOW, Desk, HookSecret, Plans, alert, event
 from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ class Providers:
 
     def __init__(self, secret: Mapping[str, bytes] | Setback | None = None, *, local: bool = False) -> None:
         self.secret, self.kept = HookSecret(secret), FlagProviderStatus()
-        self.desk, self.routes = Desk(alert()), Routes()
+        self.desk, self.routes, self.plans = Desk(alert()), Routes(), Plans()
         self.reconciler = FlagProviderReconciler(
-            self.secret.read, self._newest, self.desk.outbox, self.routes, "controller-0", local, FLUX_ADDRESS  # type: ignore[arg-type]
+            self.secret.read, self._newest, self.desk.outbox, self.routes, self.plans,  # type: ignore[arg-type]
+            "controller-0", local, FLUX_ADDRESS,
         )  # fmt: skip
 
     async def _newest(self, key: ObjectKey) -> FlagProviderStatus:

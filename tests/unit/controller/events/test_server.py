@@ -40,7 +40,7 @@ from tests.worlds.events import COMMIT, GITHUB, GITLAB, OLD, TOKEN, ZEROS, body_
 from tests.worlds.objects import cache_of, thing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from controller.events.pushes import Sender
 
@@ -66,6 +66,7 @@ class PushReceiver:
         self.time = 0.0
         self.role = Role(leading=True)
         self.counted: list[tuple[str, str]] = []
+        self.changed: list[tuple[str, Collection[str]]] = []
         self.receiver = Receiver(
             self.endpoints,
             self.objects,
@@ -74,6 +75,7 @@ class PushReceiver:
             now=lambda: NOW,
             clock=lambda: self.time,
             role=self.role,
+            changed=lambda namespace, repositories: self.changed.append((namespace, repositories)),
             received=lambda sender, outcome: self.counted.append((sender, outcome)),
         )
         self.sender = sender
@@ -102,6 +104,8 @@ def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
     assert json_of(response)["woken"] == ["FlagSource/shop/production", "FlagSource/shop/second"]
     assert around.woken == ["production", "second"]
     assert around.expected == [("production", COMMIT), ("second", COMMIT)]
+    ((namespace, repositories),) = around.changed
+    assert (namespace, "github.com/acme/flags" in repositories) == ("shop", True)
 
 
 class WatchedSpec(dict[str, Any]):

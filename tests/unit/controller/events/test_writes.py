@@ -16,7 +16,7 @@ from controller.events.senders import PostResult
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.queue import KeyedQueue
 from tests.unit.controller.events.test_deliverer import Server
-from tests.worlds.events import CHAT, NOW, Desk, alert, event, status
+from tests.worlds.events import CHAT, NOW, Desk, Plans, alert, event, status
 from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Bench:
             self._newest,
             self.desk.outbox,
             self.deliverer,
+            Plans(),  # type: ignore[arg-type]
             "controller-0",
             allow_local=False,
             flux="",
