@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
 """The largest comment that each takes, in bytes."""
+_SIGNS: Final = {"Added": "+", "Removed": "-", "Changed": "~"}
 _MOST_BRANCHES: Final = 10
 _MOST_FAILURES: Final = 10
 _NAME: Final = 100
