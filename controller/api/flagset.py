@@ -265,7 +265,8 @@ class FlagSetSpec(Model):
         tuple[Dependency, ...], Field(max_length=32), BeforeValidator(require_short_expressions)
     ] = ()
     """FlagSets and sources in the same namespace that must be Ready first. A FlagSet of the same source
-    must have applied the same revision.
+    must have applied the same revision. Rules may [need flags](../reference/prerequisites.md) of these
+    FlagSets.
     """
     interval: Interval = 600.0
     """How often what was written is compared with what it should be, at least half a second. New artifacts

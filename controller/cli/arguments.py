@@ -102,6 +102,11 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         "--age-key", type=_content, metavar="FILE",
         help="decrypt what sops encrypted with the age keys in FILE",
     )  # fmt: skip
+    parser.add_argument(
+        "--depends-on", action="append", default=[], metavar="PATH", dest="depends_on",
+        help="definitions of another flag set whose flags these may need, as spec.dependsOn of a FlagSet "
+        "names it; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
 
 
@@ -173,6 +178,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         endpoint=arguments.endpoint,
         region=arguments.region,
         paths=tuple(arguments.paths) or (provider_of(source).default_path(source),),
+        depends_on=tuple(arguments.depends_on),
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
         patches=tuple(arguments.patches),

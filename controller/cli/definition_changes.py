@@ -89,7 +89,7 @@ def read_definition_change(options: argparse.Namespace) -> DefinitionChange:
         folder = working_tree_of(options.source)
         if folder is None:
             raise Exit(f"{options.source} is no folder with files to change", USAGE)
-        tree = read_working_tree(folder, local.paths)
+        tree = read_working_tree(folder, local.read_paths)
         before = compose_tree(tree, replace(local, lenient=True))
     with exit_on(USAGE, PathRefused):
         layers = {

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from controller.authoring.policies import Policies
     from evaluator.flags.layer import Layer
+    from evaluator.flags.model import FlagSet
 
 STDIN = "-"
 _PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants", "unknown-reference"})
@@ -103,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise Exit(f"give {choices}", USAGE)
     if arguments.patches and not arguments.layers:
         raise Exit("--patch changes what layers come to: name them by --path", USAGE)
+    if arguments.depends_on and not arguments.layers:
+        raise Exit("--depends-on is about one flag set: name its layers by --path", USAGE)
     if arguments.policies is not None and arguments.manifests:
         raise Exit("--policies judge flags: give files or --path, not manifests", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
@@ -143,7 +146,9 @@ def _flags(arguments: argparse.Namespace) -> Linted:
         steps = steps_of(substitutions(arguments), arguments.age_key or "")
         policies = policies_of(arguments)
         if arguments.layers:
-            valid, problems = lint_layers(read, arguments.layers, steps, arguments.patches, policies)
+            valid, problems = lint_layers(
+                read, arguments.layers, steps, arguments.patches, policies, arguments.depends_on
+            )
         else:
             valid, problems = lint_documents(read, arguments.documents, steps, policies)
         return valid, [*problems, *(policies.problems if policies else ())]
@@ -210,8 +215,15 @@ def lint_layers(
     steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
     policies: Policies | None = None,
+    depends_on: Sequence[str] = (),
 ) -> Linted:
-    """The one flag set that the layers `paths` make. Raises Setback."""
+    """The one flag set that the layers `paths` make; `depends_on` are sets whose flags it may need. Raises
+    Setback.
+    """
+    others: list[FlagSet] = []
+    for path in depends_on:
+        layer = read_files(read(path)[0], Preparation(steps).documents)
+        others.append(merge([layer], others=others).flag_set)
     layers, problems = [], []
     preparation = Preparation(steps)
     for path in paths:
@@ -220,7 +232,7 @@ def lint_layers(
         layers.append(read_files(files, preparation.documents))
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
-    parsed = merge(layers)
+    parsed = merge(layers, others=others)
     return len(parsed.flag_set.flags), [
         *problems,
         *preparation.reportable(_by_place(parsed, layers, policies)),
@@ -275,7 +287,7 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
 def _reader(arguments: argparse.Namespace) -> Read:
     if arguments.ref is None and arguments.source is None:
         return _on_disk
-    paths = tuple(arguments.layers or arguments.documents)
+    paths = (*(arguments.layers or arguments.documents), *arguments.depends_on)
     reference = committed_reference(arguments.ref)
     options = LocalOptions(
         arguments.source or ".",

@@ -14,7 +14,8 @@ from controller.api import featureflagconfiguration, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flagrollout import FlagRolloutSpec
-from controller.api.flagset import FlagSetSpec, target_name
+from controller.api.flagset import KIND, FlagSetSpec, target_name
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.meta import ObjectKey, Resource
 from controller.api.rollout_status import FlagRolloutStatus, rollout_entries
 from controller.api.status import STALLED, TRUE
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Cache
 
 
+_SETS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
+
+
 @dataclass(frozen=True, slots=True)
 class LastDelivered:
     """What was delivered before."""
@@ -51,7 +55,7 @@ def objects_written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) ->
     written = [
         known
         for known in objects.find(BY_OWNER, resource.namespace, resource.name)
-        if known.key.kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}
+        if known.key.kind in _SETS
     ]
     name = spec.target.name or resource.name
     return sorted(
@@ -80,6 +84,33 @@ def read_back(written: Resource, objects: Cache) -> FlagSet | None:
         return None
     parsed = parse(document.content, file=f"{written.key.kind}/{written.name}.json")
     return None if parsed.whole_bad else parsed.flag_set
+
+
+def needed_sets(resource: Resource, spec: FlagSetSpec, objects: Cache) -> tuple[FlagSet, ...]:
+    """Return what the FlagSets that this one depends on deliver, whose flags its rules may need. Takes long
+    for large sets. Raises Waiting where one is not what the status of its FlagSet says.
+    """
+    found = []
+    for wanted, name in needed_digests(resource, spec, objects):
+        dependency = objects.get(ObjectKey(KIND, resource.namespace, name))
+        written = [] if dependency is None else objects.find(BY_OWNER, resource.namespace, name)
+        sets = (read_back(known, objects) for known in written if known.key.kind in _SETS)
+        good = (one for one in sets if one is not None and one.metadata.get(DIGEST_KEY) == wanted)
+        if (flag_set := next(good, None)) is None:
+            raise Waiting("DependencyNotReady", f"what FlagSet {name} applied is not there yet", delay=_DELAY)
+        found.append(flag_set)
+    return tuple(found)
+
+
+def needed_digests(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[tuple[str, str]]:
+    """Return (digest, name) of each flag set that this one depends on and that was applied."""
+    names = dict.fromkeys(one.name for one in spec.depends_on if one.kind == KIND)
+    dependencies = [objects.get(ObjectKey(KIND, resource.namespace, name)) for name in names]
+    return [
+        (applied, dependency.name)
+        for dependency in dependencies
+        if dependency is not None and (applied := FlagSetStatus.of(dependency).digest)
+    ]
 
 
 _DELAY: Final = 2.0

@@ -195,17 +195,20 @@ class Built:
     """The same as data."""
 
 
-def build(  # noqa: PLR0913 - one decision, all of it named at the call
+def build(  # noqa: PLR0913, PLR0917 - one decision, all of it named at the call
     archive: bytes,
     spec: FlagSetSpec,
     artifact: ArtifactStatus,
     resource: Resource,
     last: LastDelivered | None,
     steps: Steps = NO_STEPS,
+    others: Sequence[FlagSet] = (),
     *,
     named: bool = True,
 ) -> Built:
-    """Decide and render. Raises ArchiveRefused. `named`: a set without a flagSetId gets the FlagSet's."""
+    """Decide and render. Raises ArchiveRefused. `others`: the flag sets that this one depends on. `named`: a
+    set without a flagSetId gets the FlagSet's.
+    """
     # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
@@ -224,6 +227,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         skipped=take_skipped(files),
         steps=steps,
         tests=_tests(spec),
+        others=others,
         patches=[Patch(f"spec.patches[{index}]", patch.patch) for index, patch in enumerate(spec.patches)],
     )
     if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):

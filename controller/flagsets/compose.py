@@ -274,13 +274,14 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
     tests: RequiredTests | None = None,
+    others: Sequence[FlagSet] = (),
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
     Fetched.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
     Each document goes through the `steps`, the merged layers through the `patches`. The flags that would be
-    served go through the `tests`, if these are asked for.
+    served go through the `tests`, if these are asked for. Rules may need flags of the `others`.
     Never raises for what a tree may hold.
     """
     preparation = Preparation(steps)
@@ -290,7 +291,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         return refuse_revision(previous, refusal.problems)
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
-    parsed = merge(layers, bucketing=bucketing)
+    parsed = merge(layers, bucketing=bucketing, others=others)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
     flag_set = keep_unchanged(_with_prerequisites(flag_set, parsed.needs), previous)
     parsed = replace(

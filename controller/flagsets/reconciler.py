@@ -26,7 +26,14 @@ from controller.api.status import (
 from controller.authoring.flag_life import expiries
 from controller.delivery.progress_words import override_events
 from controller.flagsets import messages
-from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, require_recorded
+from controller.flagsets.applied import (
+    LastDelivered,
+    last_applied,
+    needed_digests,
+    needed_sets,
+    objects_written_by,
+    require_recorded,
+)
 from controller.flagsets.build import Built, with_observation_time
 from controller.flagsets.compose import ProvenanceDetail, without_author
 from controller.flagsets.delivery import AppliedObjects, DeliveryWriter, belongs_to
@@ -51,9 +58,11 @@ if TYPE_CHECKING:
     from controller.api.artifact_status import ArtifactStatus
     from controller.flagsets.preparation import Steps
     from controller.runtime.cache import Applier, Cache
+    from evaluator.flags.model import FlagSet
 
     Build = Callable[
-        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps], Awaitable[Built]
+        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps, Sequence[FlagSet]],
+        Awaitable[Built],
     ]
 
 
@@ -237,13 +246,15 @@ class FlagSetReconciler:
         generation = (resource.uid, resource.generation)
         accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
-        built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, *generation)
+        needed = tuple(needed_digests(resource, spec, self.objects))
+        built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, needed, *generation)
         memory = self._valid_memory(resource)
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
             # Once the edit is undone, the object shows again which revision it is of.
             memory = None
         if memory is not None and memory.built_from == built_from:
             return memory
+        others = await asyncio.to_thread(needed_sets, resource, spec, self.objects) if needed else ()
         archive = await self._read(resource, spec, artifact, now)
         if memory is not None and memory.state.settled:
             last: LastDelivered | None = LastDelivered(memory.built.composition.flag_set)
@@ -252,7 +263,7 @@ class FlagSetReconciler:
             last = await asyncio.to_thread(last_applied, written, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
-        built = await self.build(archive, spec, artifact, resource, last, inputs.steps)
+        built = await self.build(archive, spec, artifact, resource, last, inputs.steps, others)
         state = AppliedObjects(
             with_observation_time(built.manifests, artifact, resource.created, self.objects.get)
         )

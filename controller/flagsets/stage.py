@@ -126,7 +126,8 @@ def _readiness(flag_set: Resource | None) -> object:
     status = status_of(flag_set)
     applied = status.last_applied_revision if isinstance(status, FlagSetStatus) else None
     rolled_out = status.condition(ROLLOUT_ACTIVE)
-    return status.condition(READY).status, status.observed_generation, applied, rolled_out
+    digest = status.digest if isinstance(status, FlagSetStatus) else None
+    return status.condition(READY).status, status.observed_generation, applied, digest, rolled_out
 
 
 def _content(resource: Resource | None) -> object:

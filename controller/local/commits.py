@@ -70,7 +70,7 @@ async def read_tree(options: LocalOptions, reference: str | None) -> tuple[str, 
     """
     folder = await asyncio.to_thread(working_tree_of, options.source)
     if reference is None and folder is not None:
-        return WORKING_TREE, await asyncio.to_thread(read_working_tree, folder, options.paths)
+        return WORKING_TREE, await asyncio.to_thread(read_working_tree, folder, options.read_paths)
     if reference is not None and folder is not None and not _REFERENCE.match(reference):
         reference = await asyncio.to_thread(_commit_named, str(folder), reference)
     fetched, tree = await read_commit(replace(options, reference=reference))

@@ -138,7 +138,7 @@ class FlagCommits:
     def _definitions(self, commit: pygit2.Commit) -> _Definitions:
         names = dict(_blobs(commit.tree, ""))
         meant: set[str] = set()
-        for path in self._options.paths:
+        for path in self._options.read_paths:
             meant.update(files_at(names, path))
         return _Definitions(commit, {name: names[name] for name in sorted(meant)})
 

@@ -69,6 +69,8 @@ class LocalOptions:
     source: str
     reference: str | None = None
     paths: tuple[str, ...] = (".",)
+    depends_on: tuple[str, ...] = ()
+    """Paths of other flag sets of the source, whose flags these may need."""
     insecure: bool = False
     """Speak plain HTTP with a registry."""
     interval: float = 10.0
@@ -107,3 +109,8 @@ class LocalOptions:
     """Of a bucket: the URL of its store."""
     region: str | None = None
     """Of a bucket."""
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """All paths whose files are read."""
+        return (*self.paths, *self.depends_on)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import posixpath
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.api.addresses import SCHEME, parse_location
+from controller.flagsets.layers import is_definition
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
 from controller.sources import source_files
 from controller.sources.bucket_place import Scheme, parse_url
@@ -89,7 +91,7 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
         mirror_root=Path(),
         interval=options.interval,
         # What the source itself says is to be ignored is needed whatever the paths are.
-        paths=(*options.paths, source_files.FILE) if options.paths else (),
+        paths=(*map(_with_neighbours, options.read_paths), source_files.FILE) if options.paths else (),
     )
     if options.verify_keys:
         if any(name.endswith(".asc") for name in options.verify_keys):
@@ -117,3 +119,8 @@ PROVIDERS: Final = (
 def provider_of(source: str) -> OfflineProvider:
     """The provider that a location belongs to."""
     return next(provider for provider in PROVIDERS if source.startswith(provider.beginnings))
+
+
+def _with_neighbours(path: str) -> str:
+    """The path, or the folder of a file: what stands beside it may belong to it, such as tests and lists."""
+    return f"{posixpath.dirname(path)}/*".lstrip("/") if is_definition(path) else path

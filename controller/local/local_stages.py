@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration, flagrollout, flagset, flagshard, flagsource
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.status import FALSE, READY, Status
+from controller.artifacts.archive import take_skipped, unpack
 from controller.artifacts.storage import Storages
 from controller.delivery.actions import in_file
 from controller.flagsets.applied import LastDelivered, last_applied
@@ -37,6 +38,7 @@ from controller.local.local_events import (
 from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.local_progress import apply_progress
 from controller.local.state import AppliedFile
+from controller.local.worktree import WorkingTree, needed_sets
 from controller.runtime.cache import Cache, MemoryCluster, manifest_of
 from controller.runtime.clock import now
 from controller.runtime.loop import Loop, Outputs, Reconciler
@@ -110,7 +112,7 @@ class LocalStages:
     ) -> None:
         """`pause_gc` is entered while a set is built. Raises Stalled for options that no object may have."""
         self.source = source
-        self._paths = options.paths
+        self._options = options
         self._serve = serve
         self.storages = Storages(folder / "artifacts", "http://localhost")
         self._flag_source = flag_source(source)
@@ -204,7 +206,7 @@ class LocalStages:
             happened = await self._happened.get()
             if isinstance(happened, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
-                yield await explain_build(happened, self.source, status.artifact, self._paths)
+                yield await explain_build(happened, self.source, status.artifact, self._options.paths)
             elif isinstance(happened, RolloutHappened | RolloutFilesRead | OverridesChanged):
                 yield happened
             else:
@@ -232,6 +234,12 @@ class LocalStages:
     async def _build_aside(self, *arguments: Any) -> Built:
         return await asyncio.to_thread(self._build, *arguments)
 
+    def _needed(self, archive: bytes) -> tuple[FlagSet, ...]:
+        if not self._options.depends_on:
+            return ()
+        files = unpack(archive)
+        return needed_sets(WorkingTree(files, take_skipped(files)), self._options)
+
     def _build(
         self,
         archive: bytes,
@@ -240,10 +248,12 @@ class LocalStages:
         resource: Resource,
         last: LastDelivered | None,
         steps: Steps,
+        _others: Sequence[FlagSet],
     ) -> Built:
         with self._pause_gc(), one_process():
+            needed = self._needed(archive)
             # The only set of a process needs no name that distinguishes it from others.
-            built = build(archive, spec, artifact, resource, last, steps, named=False)
+            built = build(archive, spec, artifact, resource, last, steps, needed, named=False)
         made = built.composition
         if built.too_large:
             problem = Problem("", 0, 0, Severity.ERROR, "too-large", built.too_large)

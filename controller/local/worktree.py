@@ -107,7 +107,7 @@ def working_tree_of(source: str) -> Path | None:
 
 def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
     """The flag set that `folder` would give if all of it were committed. Raises Setback."""
-    return compose_tree(read_working_tree(folder, options.paths), options)
+    return compose_tree(read_working_tree(folder, options.read_paths), options)
 
 
 def compose_tree(
@@ -126,8 +126,28 @@ def compose_tree(
         skipped=tree.skipped,
         steps=steps(options.substitute, options.age_keys),
         patches=options.patches,
+        others=needed_sets(tree, options),
     )
     return with_advice(composition, tree.files)
+
+
+def needed_sets(tree: WorkingTree, options: LocalOptions) -> tuple[FlagSet, ...]:
+    """The flag sets of some files that the one of `options.paths` depends on; each may need those before."""
+    found: list[FlagSet] = []
+    for path in options.depends_on:
+        composition = compose(
+            tree.files,
+            (path,),
+            provenance=_NOBODY,
+            previous=None,
+            lenient=options.lenient,
+            bucketing=options.bucketing,
+            skipped=tree.skipped,
+            steps=steps(options.substitute, options.age_keys),
+            others=found,
+        )
+        found.append(composition.flag_set)
+    return tuple(found)
 
 
 def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:

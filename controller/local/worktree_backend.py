@@ -102,7 +102,7 @@ def open_working_tree(options: LocalOptions) -> WorkingTreeBackend:
         raise Stalled(
             "InvalidSpec", "--worktree reads the files of a folder on disk: name one, without --ref"
         )
-    return WorkingTreeBackend(folder.absolute(), options.paths, options.interval)
+    return WorkingTreeBackend(folder.absolute(), options.read_paths, options.interval)
 
 
 def _digest(tree: WorkingTree) -> str:

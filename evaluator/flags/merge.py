@@ -131,13 +131,15 @@ def merge(
     document: bool = False,
     bounds: Bounds = DEFAULT,
     bucketing: Bucketing = Bucketing.V2,
+    others: Sequence[FlagSet] = (),
 ) -> Parsed:
     """Lay each layer over those before it and judge the result. `state`, `defaultVariant`, `targeting`, each
     variant and each evaluator are replaced whole, metadata key by key; null removes, but is a value in a
     whole `document`. A problem is placed in the layer that caused it. Prerequisites are written out, for the
-    generation of `fractional` that the set pins, else for `bucketing`.
+    generation of `fractional` that the set pins, else for `bucketing`; those that the set has not are flags
+    of the first of the `others` that has them.
     """
-    return _Merging(layers, document=document, bounds=bounds).result(bucketing)
+    return _Merging(layers, document=document, bounds=bounds).result(bucketing, others)
 
 
 class _Merging:
@@ -158,7 +160,7 @@ class _Merging:
         self._without_base: dict[str, tuple[Piece, tuple[str, ...]]] = {}
         """Flags whose first piece is above the first layer: that piece, and the keys of the layers below."""
 
-    def result(self, bucketing: Bucketing) -> Parsed:
+    def result(self, bucketing: Bucketing, needed: Sequence[FlagSet]) -> Parsed:
         flags = self._assemble()
         self._evaluators = self._merge_evaluators()
         self._bodies = bodies = {name: piece.value for name, piece in self._evaluators.items()}
@@ -171,14 +173,14 @@ class _Merging:
         needs: dict[str, tuple[str, ...]] = {}
         if self._dependent:
             generation = metadata.get(BUCKETING_KEY, bucketing)
-            needs = self._write_out(good, sound, v3=generation == Bucketing.V3)
+            needs = self._write_out(good, sound, needed, v3=generation == Bucketing.V3)
             sound = {name: body for name, body in sound.items() if name not in self._tainted}
         flag_set = FlagSet(good, sound, metadata, others)
         parsed = report(flag_set, self._findings, self._layers, self._bad, self._bounds)
         return replace(parsed, needs=needs) if needs else parsed
 
     def _write_out(
-        self, good: dict[str, Flag], sound: Mapping[str, Json], *, v3: bool
+        self, good: dict[str, Flag], sound: Mapping[str, Json], needed: Sequence[FlagSet], *, v3: bool
     ) -> dict[str, tuple[str, ...]]:
         """Write the prerequisites of `good` flags out, and return which each has."""
         # A reference to a rule with a problem stays: whoever accepts the set holds the flags that have one.
@@ -194,7 +196,7 @@ class _Merging:
             if finding.flag is not None and finding.severity is Severity.WARNING
         }
         faulty |= dict.fromkeys(self._bad, Severity.ERROR)
-        prerequisites = Prerequisites(good, Expander(clear), faulty, v3=v3)
+        prerequisites = Prerequisites(good, Expander(clear), faulty, v3=v3, others=needed)
         needs = {}
         for key, expanded in prerequisites.expand([key for key in self._dependent if key in good]):
             flag = self._dependent[key]

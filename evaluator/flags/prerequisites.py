@@ -7,12 +7,23 @@ buckets as in the flag itself: where `fractional` hashes the key of the flag tha
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import NODES, PREREQUISITE, prerequisite_of
-from evaluator.flags.model import ABSENT, Flag, Json, State
+from evaluator.flags.model import (
+    ABSENT,
+    BUCKETING_KEY,
+    CONFIDENTIAL_KEY,
+    Bucketing,
+    Flag,
+    FlagSet,
+    Json,
+    Scalar,
+    State,
+)
 from evaluator.flags.outcomes import (
     BOOLEAN,
     ESCAPED,
@@ -25,13 +36,13 @@ from evaluator.flags.outcomes import (
     variant_named,
 )
 from evaluator.flags.problems import Finding, Severity
-from evaluator.flags.references import Expander, components, excess, is_cycle, measure
+from evaluator.flags.references import Expander, RuleTooLarge, components, excess, is_cycle, measure
 from evaluator.flags.rollout_rules import HAS_KEY
 from evaluator.flags.suggestions import Suggestions
 from evaluator.flags.text import choices, quote, read_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from evaluator.flags.model import Path
 
@@ -67,15 +78,22 @@ class Prerequisites:
     """The prerequisites of one flag set."""
 
     def __init__(
-        self, flags: Mapping[str, Flag], expander: Expander, faulty: Mapping[str, Severity], *, v3: bool
+        self,
+        flags: Mapping[str, Flag],
+        expander: Expander,
+        faulty: Mapping[str, Severity],
+        *,
+        v3: bool,
+        others: Sequence[FlagSet] = (),
     ) -> None:
         """`flags` are those without an error; `faulty` are those with an error, or warnings alone. `v3`: the
-        generation of `fractional`.
+        generation of `fractional`. `others`: sets that may be needed, the first that has a flag counts.
         """
         self._flags = dict(flags)
         self._expander = expander
         self._faulty = dict(faulty)
         self._v3 = v3
+        self._others = [(other, Expander(other.evaluators)) for other in others]
         self._suggestions = Suggestions()
         self._conditions: dict[tuple[str, str], Json] = {}
         self._sizes: dict[tuple[str, str], int] = {}
@@ -156,10 +174,15 @@ class Prerequisites:
             message = f"the flag {quote(key)} has an error, so no flag can need it; correct it first"
             return Finding(path, Severity.ERROR, _BAD, message)
         flag = self._flags.get(key)
+        other = None if flag is not None else next((one for one in self._others if key in one[0].flags), None)
+        if other is not None:
+            flag = other[0].flags[key]
         if flag is None:
             near = self._suggestions.did_you_mean(key, self._flags)
+            where = " here or in a set that this one depends on" if self._others else ""
             message = (
-                f"this needs the flag {quote(key)}, which is not defined{near}; define it, or take this out"
+                f"this needs the flag {quote(key)}, which is not defined{where}{near}; "
+                "define it, or take this out"
             )
             return Finding(path, Severity.ERROR, _UNKNOWN, message)
         if variant not in flag.variants:
@@ -169,7 +192,7 @@ class Prerequisites:
             return Finding(path, Severity.ERROR, _UNKNOWN, message)
         if (key, variant) not in self._conditions:
             try:
-                condition = self._condition(flag, variant)
+                condition = self._condition(flag, variant, other)
             except UnusableRule as unusable:
                 return Finding(path, Severity.ERROR, _BAD, f"the flag {quote(key)} {unusable}")
             self._conditions[key, variant] = condition
@@ -177,8 +200,19 @@ class Prerequisites:
             self._sizes[key, variant] = extent.nodes + extent.members
         return None
 
-    def _condition(self, flag: Flag, variant: str) -> Json:
-        """Return the rule that is true for the users who get the variant. Raises UnusableRule."""
+    def _condition(self, flag: Flag, variant: str, other: tuple[FlagSet, Expander] | None) -> Json:
+        """Return the rule that is true for the users who get the variant. `other`: the set that the flag is
+        of. Raises UnusableRule.
+        """
+        expander = self._expander
+        if other is not None:
+            expander = other[1]
+            if CONFIDENTIAL_KEY in flag.metadata:
+                raise UnusableRule("has values of Secrets, which no other set may repeat")
+            if (_generation(other[0], flag) == Bucketing.V3) is not self._v3 and _divides(expander, flag):
+                raise UnusableRule(
+                    "divides users by another generation of bucketing than this set; pin one for both"
+                )
         if flag.state is State.DISABLED:
             # Whoever asks for it gets the application's own default, and no variant.
             return False
@@ -186,10 +220,10 @@ class Prerequisites:
         rule = flag.targeting
         if rule is ABSENT or rule == {}:
             return otherwise
-        extent = self._expander.extent(rule)
+        extent = expander.extent(rule)
         if excess(extent):
             raise UnusableRule("has a rule that is too large to be written into another")
-        rule = self._expander.expand(rule)
+        rule = expander.expand(rule)
         if rule == {}:
             return otherwise
         return _gives(self._write_key(rule, flag.key), variant, otherwise=otherwise)
@@ -243,6 +277,16 @@ class Prerequisites:
         if use is not None:
             return self._conditions[use]
         return {operator: self._substitute(arguments) for operator, arguments in rule.items()}
+
+
+def _generation(flag_set: FlagSet, flag: Flag) -> Scalar:
+    return flag.metadata_under(flag_set.metadata).get(BUCKETING_KEY, Bucketing.V2)
+
+
+def _divides(expander: Expander, flag: Flag) -> bool:
+    with suppress(RuleTooLarge):
+        return flag.targeting is not ABSENT and '"fractional"' in json.dumps(expander.expand(flag.targeting))
+    return False
 
 
 def is_shared_list(rule: Json) -> bool:

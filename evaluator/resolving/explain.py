@@ -159,9 +159,13 @@ def _prerequisites(
     seen, pending = {flag.key}, list(prerequisites_mark(flag.metadata))
     while pending and len(steps) < MOST_STEPS:
         key = pending.pop(0)
-        if key in seen or key not in flags.flag_set.flags:
+        if key in seen:
             continue
         seen.add(key)
+        if key not in flags.flag_set.flags:
+            note = "it is of another flag set, whose rule is written out in this one"
+            steps.append(replace(_note(note), needed=key))
+            continue
         needed = flags.flag_set.flags[key]
         pending += prerequisites_mark(needed.metadata)
         own = explain(flags, key, None, context, now, prerequisites=False)

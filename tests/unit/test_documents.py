@@ -58,7 +58,7 @@ LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1900,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagset.md": 1350, "docs/kinds/flagsource.md": 1500,
     "docs/page.md": 1500,
-    "docs/rollout-analysis.md": 1650, "docs/up.md": 1770, "docs/verification.md": 1560,
+    "docs/rollout-analysis.md": 1650, "docs/up.md": 1780, "docs/verification.md": 1560,
 }  # fmt: skip
 """What one reads in parts, and may have more words."""
 COLUMNS: Final = 100
