@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
@@ -27,7 +26,7 @@ from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import API_VERSION
 from controller.api.parsing import InvalidTextError
 from controller.api.rollout_status import FlagRolloutStatus
-from evaluator.host.times import read_clock
+from evaluator.host.times import read_clock, read_zone
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -198,8 +197,8 @@ def _require_hundredths(share: float) -> None:
 
 def _require_time_zone(name: str) -> None:
     try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+        read_zone(name)
+    except ValueError:
         raise InvalidTextError("must be a time zone such as UTC or Europe/Berlin") from None
 
 

@@ -24,7 +24,15 @@ from controller.flagsets.segments import CSV, LINES
 from controller.rollouts.rollout_plan import RolloutPlan
 from controller.validation.object_problems import schemas
 from controller.validation.structural_schema import json_schema
-from evaluator.flags.known_operators import FILE, MEMBERSHIP, OPERATORS, PREREQUISITE, UNLISTED, Arity
+from evaluator.flags.known_operators import (
+    FILE,
+    MEMBERSHIP,
+    OPERATORS,
+    PREREQUISITE,
+    SCHEDULE,
+    UNLISTED,
+    Arity,
+)
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason
 
 if TYPE_CHECKING:
@@ -266,6 +274,13 @@ _RULE: Final = {
                     "items": {"type": "string"},
                     "minItems": 2,
                     "maxItems": 2,
+                },
+                SCHEDULE: {
+                    "description": "True between two times: [FROM, TO, TIME ZONE]; one may be null.",
+                    "type": "array",
+                    "items": {"type": ["string", "null"]},
+                    "minItems": 2,
+                    "maxItems": 3,
                 },
                 **{name: _operator(name, arity) for name, arity in OPERATORS.items()},
                 **{name: {"$ref": "#/definitions/rule"} for name in sorted(UNLISTED)},

@@ -12,7 +12,7 @@ import json
 from math import isnan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evaluator.flags.known_operators import PREREQUISITE, REFERENCE, shorten
+from evaluator.flags.known_operators import PREREQUISITE, REFERENCE, SCHEDULE, shorten
 from evaluator.flags.layer import EVALUATORS
 from evaluator.flags.model import ABSENT, Bucketing, Json
 from evaluator.flags.outcomes import BOOLEAN, NUMBER, kinds_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CONSTANT: Final = "constant-part"
 UNREACHED: Final = "unreached-branch"
-_OF_CONTEXT: Final = frozenset({"var", "missing", "missing_some", PREREQUISITE})
+_OF_CONTEXT: Final = frozenset({"var", "missing", "missing_some", PREREQUISITE, SCHEDULE})
 _COMPARISONS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("==", "===", "<", "<=", ">", ">="), False), "!=": True, "!==": True,
 }  # fmt: skip

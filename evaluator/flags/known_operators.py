@@ -30,6 +30,8 @@ FILE: Final = "file"
 REFERENCE: Final = "$ref"
 PREREQUISITE: Final = "flag"
 """An operator of our definitions alone: the build replaces it by the rule of the flag that it names."""
+SCHEDULE: Final = "between"
+"""An operator of our definitions alone: the build replaces it by comparisons of the time."""
 MOST_WEIGHT: Final = 2_147_483_647
 """Largest weight of one bucket of `fractional`, and of all together; flagd serves no variant beyond it."""
 

@@ -14,6 +14,7 @@ from evaluator.flags.prerequisites import Prerequisites, is_shared_list, tainted
 from evaluator.flags.problems import Finding, Piece, Problem, Severity, problem_of, problems_of
 from evaluator.flags.references import Expander, check_cycles, measure
 from evaluator.flags.rules import NUMERIC_SEED, check_rule
+from evaluator.flags.schedules import write_schedules
 from evaluator.flags.shapes import UNKNOWN_FIELD, check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.suggestions import Suggestions
 from evaluator.flags.text import DEFAULT, Bounds, quote
@@ -339,7 +340,7 @@ class _Merging:
                     self._removed_evaluators.pop(name, None)
                 else:
                     self._removed_evaluators[name] = piece
-        return merged
+        return {name: piece._replace(value=write_schedules(piece.value)) for name, piece in merged.items()}
 
     def _lay_entry(self, merged: dict[str, Piece], key: str, piece: Piece) -> None:
         if piece.value is not None or self._document:

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.known_operators import MOST_WEIGHT, PREREQUISITE, REFERENCE, reference_name, shorten
+from evaluator.flags.known_operators import (
+    MOST_WEIGHT,
+    PREREQUISITE,
+    REFERENCE,
+    SCHEDULE,
+    reference_name,
+    shorten,
+)
 from evaluator.flags.problems import Severity
 from evaluator.flags.text import choices, number_text, quote
 
@@ -36,7 +43,7 @@ _OF_LITERALS: Final[Mapping[type, str]] = {
 _OF_OPERATORS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("+", "-", "*", "/", "%", "abs"), frozenset({NUMBER})),
     **dict.fromkeys(("!", "!!", "==", "===", "!=", "!==", "<", "<=", ">", ">="), frozenset({BOOLEAN})),
-    **dict.fromkeys(("in", "all", "none", "some", PREREQUISITE), frozenset({BOOLEAN})),
+    **dict.fromkeys(("in", "all", "none", "some", PREREQUISITE, SCHEDULE), frozenset({BOOLEAN})),
     **dict.fromkeys(("contains_all", "contains_any", "contains_none"), frozenset({BOOLEAN})),
     **dict.fromkeys(("starts_with", "ends_with", "sem_ver"), frozenset({BOOLEAN, NULL})),
     **dict.fromkeys(("cat", "substr"), frozenset({TEXT})),

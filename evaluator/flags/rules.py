@@ -14,6 +14,7 @@ from evaluator.flags.known_operators import (
     OPERATORS,
     PREREQUISITE,
     REFERENCE,
+    SCHEDULE,
     UNLISTED,
     prerequisite_of,
     reference_name,
@@ -22,6 +23,7 @@ from evaluator.flags.known_operators import (
 from evaluator.flags.outcomes import BOOLEAN, NUMBER, kinds_of
 from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.references import excess, measure
+from evaluator.flags.schedules import ScheduleError, read_schedule
 from evaluator.flags.suggestions import (
     FLAGD_VARIABLES,
     Suggestions,
@@ -49,9 +51,9 @@ def check_rule(
     needs: set[str] | None = None,
 ) -> list[Finding]:
     """Return every problem of a rule in document order; `evaluators` are the shared rules by name. As flagd
-    loads the rule, all are warnings or notes, but for one error about a rule beyond DEPTH levels or NODES
-    parts. `suggestions`: those of the document; else the rule has its own. `needs` gets the keys of the flags
-    that are prerequisites.
+    loads the rule, all are warnings or notes, but for errors about a rule beyond DEPTH levels or NODES
+    parts, and about schedules. `suggestions`: those of the document; else the rule has its own. `needs` gets
+    the keys of the flags that are prerequisites.
     """
     if beyond := excess(measure(rule)):
         return beyond
@@ -143,6 +145,13 @@ class _Walk:
                 f'flag takes the key of a flag and a variant: ["new-cart", "on"], not {shorten(arguments)}'
             )
             self._report(path, "bad-argument", message)
+
+    def _schedule(self, arguments: Json, path: Path) -> None:
+        # Those that name a time are written out before.
+        try:
+            read_schedule(arguments)
+        except ScheduleError as error:
+            self._problems.append(Finding(path, Severity.ERROR, "bad-schedule", str(error)))
 
     def _var(self, arguments: Json, path: Path) -> None:
         if isinstance(arguments, list):
@@ -309,6 +318,7 @@ class _Walk:
 _SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
     REFERENCE: _Walk._reference,
     PREREQUISITE: _Walk._prerequisite,
+    SCHEDULE: _Walk._schedule,
     "var": _Walk._var,
     "missing": _Walk._check_missing,
     "missing_some": _Walk._missing_some,

@@ -14,6 +14,7 @@ from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import FIELDS, KNOWN, Assembled
 from evaluator.flags.model import ABSENT, EMPTY, Flag, Json, Scalar, State
 from evaluator.flags.problems import Piece, Severity
+from evaluator.flags.schedules import write_schedules
 from evaluator.flags.suggestions import Words, unknown_field, unknown_name, unknown_state
 from evaluator.flags.text import choices, quote
 
@@ -57,7 +58,7 @@ def check_shape(flag: Assembled) -> Flag:
         state=_state(flag, value.get("state")),
         variants=variants,
         default_variant=_default_variant(flag, value.get("defaultVariant"), variants),
-        targeting=value.get("targeting", ABSENT),
+        targeting=write_schedules(value.get("targeting", ABSENT)),
         metadata=_metadata(flag, value["metadata"]) if "metadata" in value else EMPTY,
         without=_without(value.get("metadata")),
     )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 
 def read_time(text: object) -> datetime:
@@ -36,6 +39,23 @@ def end_of_day(text: str) -> datetime:
         return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)
     except OverflowError as error:
         raise ValueError(str(error)) from None
+
+
+def read_clock_time(text: str) -> datetime:
+    """What clocks somewhere show, such as `2026-12-24T18:00`; aware where it has an offset. Raises
+    ValueError.
+    """
+    return datetime.fromisoformat(text)
+
+
+def read_zone(name: str) -> ZoneInfo:
+    """The zone of the IANA database, such as `Europe/Berlin`. Raises ValueError."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - few read zones
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(f"{name} is no time zone") from error
 
 
 def parse_http_date(text: str) -> datetime | None:

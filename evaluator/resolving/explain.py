@@ -11,9 +11,11 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.flags.known_operators import reference_name
 from evaluator.flags.marks import OwnRule, override_mark, own_rules, prerequisites_mark, rollout_mark
 from evaluator.flags.model import ABSENT, EMPTY, Flag, Json, State
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, Arm
+from evaluator.flags.schedules import window_of
 from evaluator.resolving.resolve import CompiledFlagSet, resolve
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class TraceStep:
     value: Json
     """The result of the step."""
     particulars: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
-    """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`, or `why` it gave nothing. `flag`: `note`.
+    """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`, or `why` it gave nothing. `and` of a
+    schedule: `why`. `flag`: `note`.
     """
     own: OwnRule | None = None
     """Of a flag in a rollout or under an override: the rule of its own that the step belongs to."""
@@ -145,10 +148,27 @@ def explain(
         steps.append(_note("the flag is disabled, so the caller's own default is used"))
     elif flag.targeting is ABSENT or flag.targeting == {}:
         steps.append(_note("the flag has no targeting"))
+    steps = [_with_local_time(step, flag, flags.flag_set.evaluators, now) for step in steps]
     notes = (*_override(resolution), *_rollout(resolution), _conclusion(flag, resolution))
     rules = own_rules(flag)
     needed = _prerequisites(flags, flag, context, now) if prerequisites else ()
     return Explanation(resolution, (*needed, *(_place(step, rules) for step in steps), *notes))
+
+
+def _with_local_time(step: TraceStep, flag: Flag, evaluators: Mapping[str, Json], now: int) -> TraceStep:
+    """The step; one of a schedule says why it gave what it did, in the schedule's time zone."""
+    if step.name != "and":
+        return step
+    part = flag.targeting
+    for at in step.path[:-1]:
+        # Paths lead through what references name.
+        part = evaluators.get(reference_name(part) or "", part)
+        part = part[at]
+    window = window_of(evaluators.get(reference_name(part) or "", part))
+    if window is None:
+        return step
+    why = f"the time ({window.clock(now)}) {window.words(negated=not step.value)}"
+    return replace(step, particulars={"why": why})
 
 
 def _prerequisites(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.known_operators import REFERENCE
 from evaluator.flags.model import ABSENT, Json, Path
+from evaluator.flags.schedules import NOW, window_of
 from evaluator.host.texts import cut
 from evaluator.targeting.fractional import read_buckets
 from evaluator.targeting.frame import is_static
@@ -28,8 +29,7 @@ _MOST_TEXT: Final = 80
 _DEEPEST: Final = 12
 """Levels beyond which a condition is written as JSON."""
 _PLAIN: Final = re.compile(r"[\w@.+/-]+")
-_NOW: Final = "$flagd.timestamp"
-_NAMES: Final = {"targetingKey": "the targeting key", "$flagd.flagKey": "the flag's key", _NOW: "the time"}
+_NAMES: Final = {"targetingKey": "the targeting key", "$flagd.flagKey": "the flag's key", NOW: "the time"}
 _COMPARISONS: Final = {
     "==": ("is", "is not"),
     "===": ("is", "is not"),
@@ -141,6 +141,8 @@ def variables(node: Json) -> list[str]:
 def _conjunction_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     if not arguments:
         return None
+    if operator == "and" and (window := window_of({operator: [*arguments]})) is not None:
+        return Phrase(f"{_NAMES[NOW]} {window.words(negated=negated)}")
     # The negation of a and b is: not a, or not b.
     word = operator if not negated else {"and": "or", "or": "and"}[operator]
     parts = [condition(argument, level + 1, negated=negated) for argument in arguments[:_MOST_PARTS]]
@@ -252,7 +254,7 @@ def _is_constant(node: Json) -> bool:
 
 
 def _is_time(node: Json) -> bool:
-    return isinstance(node, dict) and node.get("var") in (_NOW, [_NOW])
+    return isinstance(node, dict) and node.get("var") in (NOW, [NOW])
 
 
 def _variable(arguments: Sequence[Json]) -> str:
