@@ -153,6 +153,7 @@ class _Reading:
             return
         try:
             top = _object(document.value, ())
+            _require_clear(top)
             _require_known(top, ("tests", "$schema"), (), "a file of tests has `tests`")
             tests = _list(top.get("tests"), ("tests",))
         except _Wrong as wrong:
@@ -196,6 +197,12 @@ def _list(value: Json, path: Path) -> list[Json]:
     if not isinstance(value, list):
         raise _Wrong(path, f"a list of tests is needed here, not {shorten(value)}")
     return value
+
+
+def _require_clear(top: Mapping[str, Any]) -> None:
+    if "sops" in top:
+        message = "tests are not decrypted: write the file in clear, with values that are no secrets"
+        raise _Wrong(("sops",), message, at_key=True)
 
 
 def _require_known(value: Mapping[str, Any], known: Sequence[str], path: Path, otherwise: str) -> None:
@@ -265,7 +272,9 @@ def _fill(value: Json, row: Mapping[str, Json], path: Path) -> Json:
     def named(match: re.Match[str]) -> Json:
         name = match[2]
         if name not in row:
-            hint = did_you_mean(name, row) or "; `matrix` lists its values, and `$${` is the text `${`"
+            hint = did_you_mean(name, row) or (
+                "; those of `matrix` are known, not those of a FlagSet, and `$${` is the text `${`"
+            )
             raise _Wrong(path, f"there is no variable {quote(name)}{hint}")
         return row[name]
 

@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
 
 def untrusted(spec: FlagSetSpec, *, of_fork: bool) -> FlagSetSpec:
-    """The spec without what reads Secrets and ConfigMaps, and holding nothing back; `of_fork`: without
-    variables, too.
+    """The spec without what reads Secrets and ConfigMaps, and holding nothing back; `of_fork`: without values
+    of variables, too. A flag with a variable that has no value stays as it is, and is reported.
     """
+    has_variables = spec.substitute is not None or spec.substitute_from
+    literals = {} if of_fork else spec.substitute or {}
     return spec.model_copy(
         update={
             "decryption": None,
-            "substitute": None if of_fork else spec.substitute,
+            "substitute": literals if has_variables else None,
             "substitute_from": (),
             "prune_guard": False,
             "tests": FlagTestsSpec(mode=TestMode.OFF),

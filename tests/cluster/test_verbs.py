@@ -14,7 +14,7 @@ from controller.cli.json_schemas import json_schemas
 from tests.cluster.fleets import flagstaff, wait_served
 from tests.cluster.golden import check, mask
 from tests.worlds.flags import flags
-from tests.worlds.objects import flag_set
+from tests.worlds.objects import flag_set, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,3 +235,40 @@ def test_json_output_has_the_schema_that_is_published(
     records = json.loads(print_verb(shop, *words, "-o", "json", masks=False))
     assert records
     jsonschema_rs.validator_for(json_schemas()[f"output-{schema}"]).validate(records)
+
+
+def test_a_plan_against_a_cluster_names_its_rollout_its_override_and_the_tests(spine: Spine) -> None:
+    about = {"flagSetRef": {"name": "flags"}}
+    spine.push(flags__json=flags(banner="on", snow="on"))
+    spine.wait("ffc", lambda found: found["status"].get("flags") == 2)
+    spine.apply(
+        manifest("FlagRollout", "slow", {**about, "flags": ["banner"], "steps": [{"share": 10}]}),
+        manifest(
+            "FlagOverride",
+            "incident",
+            {
+                **about,
+                "flag": "snow",
+                "variant": "on",
+                "reason": "it snows",
+                "expiresAt": "2999-01-01T00:00:00Z",
+            },
+        ),
+    )
+    spine.wait("flagoverride", lambda found: found.get("status", {}).get("state") == "Active", "incident")
+    spine.wait("flagrollout", lambda found: found.get("status", {}).get("phase") == "Idle", "slow")
+    folder = spine.repository.path
+    (folder / "flags.json").write_text(flags(banner="off", snow="off"))
+    (folder / "flags.flagtest.yaml").write_text("tests: [{name: on, flag: banner, expect: {value: true}}]")
+    text = print_verb(
+        spine, "plan", "--against-cluster", "flags", "--source", str(folder), code=1, masks=False
+    )
+    lines = text.splitlines()
+    assert lines[0].startswith("FlagSet/flags → working tree: 2 flags differ; 2 of them give up to 100 % ")
+    assert lines[0].endswith("; 1 test fails")
+    banner, snow = (lines.index(f"~ {key}: default on (true) → off (false)") for key in ("banner", "snow"))
+    assert "    FlagRollout slow serves this in steps" in lines[banner:snow]
+    assert "    covered by 1 test" in lines[banner:snow]
+    assert "    FlagOverride incident decides now what users get, until it ends" in lines[snow:]
+    assert "    no test covers it" in lines[snow:]
+    assert any(line.startswith("FlagRollout slow: ") for line in lines)

@@ -136,22 +136,20 @@ def with_variable(**more: Any) -> dict[str, Any]:
     return {"flags": {"banner": flag("on", {"on": "${WORD}"}, **more)}}
 
 
-@pytest.mark.parametrize(("is_fork", "shown"), [(False, "hello"), (True, "${WORD}")])
+@pytest.mark.parametrize(("is_fork", "shown"), [(False, 'true → "hello"'), (True, "no flag differs")])
 async def test_a_fork_has_no_variables_and_nobody_has_those_of_secrets(
     is_fork: bool, shown: str, server: GitServer, tmp_path: Path, helpers: Helpers, repository: Repository
 ) -> None:
     propose(repository, flags__json=json.dumps(with_variable()))
-    world = Production(
-        server,
-        tmp_path,
-        helpers,
-        substitute={"WORD": "hello"},
-        # Reading either fails the test.
-        substituteFrom=[{"kind": "Secret", "name": "words"}],
-        decryption={"provider": "sops", "secretRef": {"name": "keys"}},
-    )
-    text = await world.plan(is_fork=is_fork)
-    assert f'true → "{shown}"' in text
+    # Reading either Secret fails the test.
+    more = {"substituteFrom": [{"kind": "Secret", "name": "words"}]}
+    keys = {"decryption": {"provider": "sops", "secretRef": {"name": "keys"}}}
+    production = Production(server, tmp_path, helpers, substitute={"WORD": "hello"}, **more, **keys)
+    text = await production.plan(is_fork=is_fork)
+    assert shown in text
+    assert ("WORD" in text) == is_fork
+    propose(repository, flags__json=json.dumps(with_variable()).replace("WORD", "SECRET_WORD"))
+    assert "no flag differs" in await production.plan()
 
 
 async def test_a_bad_definition_is_told_and_the_comment_is_no_markup(

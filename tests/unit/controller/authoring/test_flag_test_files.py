@@ -47,6 +47,7 @@ def one(**fields: Any) -> FlagTest:
         ({"matrix": {"tier": []}}, '"tier" needs a list of values'),
         ({"matrix": {"a": [*range(40)], "b": [*range(40)]}}, f"1600 cases, more than {MOST_ROWS}"),
         ({"matrix": {"tier": ["x"]}, "context": {"t": "${teir}"}}, 'variable "teir" (did you mean "tier"?)'),
+        ({"context": {"region": "${REGION}"}}, "those of `matrix` are known, not those of a FlagSet"),
         ({"flag": 1}, "`flag` must be a text, not 1"),
     ],
 )
@@ -59,6 +60,13 @@ def test_a_mistake_in_a_test_is_an_error_of_its_flag_with_its_place(
     assert message in problems[0].message
     assert (problems[0].file, problems[0].line > 0) == (FILE, True)
     assert problems[0].flag == (None if fields.get("flag") == 1 else "banner")
+
+
+def test_a_file_that_sops_encrypted_is_refused_as_one() -> None:
+    content = b'{"tests": [{"name": "ENC[AES256_GCM,data:eA==]"}], "sops": {"mac": "x"}}'
+    cases, (problem,) = read_flag_tests([[(FILE, content)]])
+    assert cases == ()
+    assert problem.message.startswith("tests are not decrypted: write the file in clear")
 
 
 @pytest.mark.parametrize("share", ["about 10", "10 ±", "-1", 101, True, None, "10 ± x"])
