@@ -109,6 +109,9 @@ def prerequisite_of(value: Json) -> tuple[str, str] | None:
     return (key, variant) if isinstance(key, str) and isinstance(variant, str) else None
 
 
+_CONTAINERS: Final = frozenset({dict, list})
+
+
 def is_scalars(value: Json) -> bool:
     """Return whether a value is a list without lists and objects in it."""
-    return isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value)
+    return isinstance(value, list) and _CONTAINERS.isdisjoint(map(type, value))

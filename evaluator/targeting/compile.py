@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from evaluator.flags.known_operators import is_scalars
 from evaluator.targeting.fractional import fractional
 from evaluator.targeting.frame import (
     STEPS,
@@ -100,7 +101,7 @@ def reads_flagd(node: Json, *, in_body: bool = False) -> bool:
     `$flagd` through. in_body: a loop runs `node` for each element.
     """
     if isinstance(node, list):
-        return any(reads_flagd(item, in_body=in_body) for item in node if isinstance(item, (dict, list)))
+        return not is_scalars(node) and any(reads_flagd(item, in_body=in_body) for item in node)
     if not isinstance(node, dict) or len(node) != 1:
         return False
     ((operator, values),) = node.items()

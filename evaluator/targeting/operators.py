@@ -258,20 +258,25 @@ refers to it, and all of these look its list up in one place.
 """
 
 
-def _members_of(literal: list[Json]) -> Members:
-    if len(literal) < _LONG:
-        return Members(literal)
+def _members_of(literal: Json) -> Members | None:
+    """Return the members of a constant list of scalars; None for anything else."""
     members = SHARED_MEMBERS.get(id(literal))
-    if members is None:
-        members = SHARED_MEMBERS[id(literal)] = Members(literal)
+    if members is not None:
+        return members
+    if not is_scalars(literal):
+        return None
+    members = Members(literal)
+    if len(literal) >= _LONG:
+        SHARED_MEMBERS[id(literal)] = members
     return members
 
 
 def _compile_in(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `in`: of a constant list of scalars, members are looked up."""
-    if not isinstance(values, list) or len(values) != 2 or not is_scalars(values[1]):
+    members = _members_of(values[1]) if isinstance(values, list) and len(values) == 2 else None
+    if members is None:
         return _eager(_in)(values, scope)
-    hold = _members_of(values[1]).hold
+    hold = members.hold
     needle_of, path = scope.child(values[0], 0), scope.path
 
     def is_member(data: Json, frame: Frame) -> Json:

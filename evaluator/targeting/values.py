@@ -16,6 +16,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags import text as spelling
+from evaluator.flags.known_operators import is_scalars
 from evaluator.flags.text import number_text
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def nests_deeper(value: Json, levels: int) -> bool:
         level = [
             child
             for node in level
+            if not is_scalars(node)
             for child in (node.values() if isinstance(node, dict) else node)
             if isinstance(child, (dict, list))
         ]
