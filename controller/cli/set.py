@@ -18,7 +18,9 @@ from controller.authoring.definition_edits import (
 )
 from controller.cli.definition_changes import add_change_arguments, choose, finish, read_definition_change
 from controller.cli.printing import USAGE, Exit, did_you_mean, exit_on
+from controller.flagsets.segments import lists_in_files
 from evaluator.flags.document import read_document
+from evaluator.flags.known_operators import FILE
 from evaluator.flags.model import ABSENT
 
 if TYPE_CHECKING:
@@ -100,6 +102,11 @@ def _change_list(change: DefinitionChange, options: argparse.Namespace, name: st
     several = f"several layers have {name!r} in `$evaluators`"
     piece = pieces[choose("--layer", options.layer, [*pieces], several)]
     with exit_on(USAGE, EditRefused):
+        for _, named in lists_in_files(piece.value):
+            raise EditRefused(
+                f"the list of {name!r} is in {str(named[FILE])!r} beside {piece.document.file}: "
+                "add the value there, or remove it"
+            )
         place, values = listing(piece.value)
     value = _like(values, word)
     where = (*piece.path, *place)

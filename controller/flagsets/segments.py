@@ -86,7 +86,7 @@ class Segments:
         findings: list[Finding] = []
         bodies = dict(shared)
         for name, body in shared.items():
-            for path, named in _uses(body, (EVALUATORS, name)):
+            for path, named in lists_in_files(body, (EVALUATORS, name)):
                 values, found = self._read(document, path, named)
                 bodies[name] = _with(bodies[name], path[2:], values)
                 findings += found
@@ -153,7 +153,7 @@ class Segments:
         return self._lists[key]
 
 
-def _uses(body: Json, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def lists_in_files(body: Json, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield place and content of each list in a file: the second argument of an `in`."""
     pending: list[tuple[Json, Path]] = [(body, path)]
     while pending:

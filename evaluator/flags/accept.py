@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import RuleCopier
+from evaluator.flags.known_operators import REFERENCE, is_scalars, reference_name
 from evaluator.flags.layer import EVALUATORS
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY, Flag, FlagSet, Json
 from evaluator.flags.overrides import Override, override_flags
@@ -173,12 +174,21 @@ def _all_that_reach(between: dict[str, set[str]], spoiled: set[str]) -> set[str]
     return reached
 
 
+_LONG: Final = 1_000
+"""Items of lists that a rule may have to be copied into a flag."""
+_KEPT: Final = " (held)"
+"""The end of the names of shared rules that are kept for held flags."""
+
+
 class _LastGood:
     """Copies flags of `previous` into a set with other `evaluators`."""
 
     def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
         self._previous = previous
+        self._others = evaluators
         self._rules = RuleCopier(previous.evaluators, evaluators)
+        self.kept: dict[str, Json] = {}
+        """Shared rules that copied flags refer to, and that the other set has not."""
 
     def flag(self, flag: Flag) -> Flag:
         """Return the previous flag, its meaning unchanged, marked with the revision that it comes from."""
@@ -186,7 +196,37 @@ class _LastGood:
         if revision is not None and HELD_FROM_KEY not in flag.metadata:
             metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
             flag = replace(flag, metadata=metadata)
-        return self._rules.copy_flag(flag)
+        return replace(flag, targeting=self._copy(flag.targeting))
+
+    def _copy(self, rule: Json) -> Json:
+        copied = self._rules.copy(rule)
+        if copied is rule or measure(copied).members <= _LONG:
+            return copied
+        # A list of a hundred thousand users in each flag would not fit into an object of the cluster.
+        before = self._previous.evaluators
+        between = {name: _references(body) & before.keys() for name, body in before.items()}
+        pending, names = [*_references(rule) & before.keys()], dict[str, str]()
+        while pending:
+            name = pending.pop()
+            if name not in names:
+                names[name] = name if name.endswith(_KEPT) else f"{name}{_KEPT}"
+                pending += between[name]
+        if not self._others.keys().isdisjoint(names.values()):
+            return copied
+        self.kept |= {new: _with_names(before[name], names) for name, new in names.items()}
+        return _with_names(rule, names)
+
+
+def _with_names(rule: Json, names: Mapping[str, str]) -> Json:
+    """Return the rule with references by other names."""
+    if isinstance(rule, list):
+        return rule if is_scalars(rule) else [_with_names(item, names) for item in rule]
+    if not isinstance(rule, dict):
+        return rule
+    name = reference_name(rule)
+    if name is not None:
+        return {REFERENCE: names.get(name, name)}
+    return {key: _with_names(item, names) for key, item in rule.items()}
 
 
 def hold_back(
@@ -202,4 +242,7 @@ def hold_back(
         last_good = _LastGood(previous, flag_set.evaluators)
         flags |= {key: last_good.flag(previous.flags[key]) for key in held}
         others = (*others, *(last_good.flag(flag) for flag in previous.others if flag.key in held))
+        if last_good.kept:
+            evaluators = MappingProxyType({**flag_set.evaluators, **last_good.kept})
+            flag_set = replace(flag_set, evaluators=evaluators)
     return replace(flag_set, flags=MappingProxyType(flags), others=others), held

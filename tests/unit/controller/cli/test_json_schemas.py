@@ -114,3 +114,20 @@ def test_schema_is_printed_by_its_name(capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().out)["title"] == "FlagSet"
     assert main(["schema", "flgset"]) == 2
     assert "there is no schema 'flgset'; did you mean 'flagset'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("named", "valid"),
+    [
+        ({"file": "beta.segment.csv", "column": "id"}, True),
+        ({"file": "beta.segment.txt"}, True),
+        ({"file": "../beta.segment.txt"}, False),
+        ({"file": "beta.csv", "column": "id"}, False),
+        ({"file": "beta.segment.csv", "columns": "id"}, False),
+        ({"column": "id"}, False),
+    ],
+)
+@pytest.mark.parametrize("schema", ["definitions", "layer"])
+def test_a_list_in_a_file_is_named_as_the_build_takes_it(schema: str, named: Any, valid: bool) -> None:
+    shared = {"beta": {"in": [{"var": "targetingKey"}, named]}}
+    assert VALIDATORS[schema].is_valid({"flags": {}, "$evaluators": shared}) is valid

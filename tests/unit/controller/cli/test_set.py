@@ -135,6 +135,7 @@ $evaluators:
         - bob
   levels: {in: [{var: level}, [1, 2]]}
   other: {"==": [{var: a}, b]}
+  many: {in: [{var: a}, {file: many.segment.txt}]}
 flags: {}
 """
 
@@ -143,6 +144,7 @@ flags: {}
 def shared(repository: Repository) -> Path:
     file = repository.path / "base" / "shared.yaml"
     file.write_text(SHARED)
+    file.with_name("many.segment.txt").write_text("ann\n")
     return file
 
 
@@ -169,6 +171,7 @@ def test_a_value_is_added_to_a_shared_list_or_removed(
     [
         (("--add-to", "btea", "eve"), "no layer has 'btea' in `$evaluators`; did you mean 'beta'?"),
         (("--add-to", "other", "eve"), "searches no list by `in`"),
+        (("--add-to", "many", "eve"), "is in 'many.segment.txt' beside base/shared.yaml"),
         (("--add-to", "levels", "high"), "the list has numbers alone"),
         (("--remove-from", "beta", "bbo"), "has no 'bbo'; did you mean 'bob'?"),
         (("cart", "--add-to", "beta", "eve"), "all others need a FLAG"),

@@ -164,3 +164,23 @@ def test_a_hundred_thousand_users_are_told_by_what_changed_and_no_trace_lists_th
     shown = explain(compile_flag_set(second.flag_set), "cart", None, {"targetingKey": "new-2"}, 0)
     assert shown.resolution.variant == "on"
     assert sum(len(str(step)) for step in shown.steps) < 1_000
+
+
+def lines(start: int) -> dict[str, str | bytes]:
+    text = "\n".join(f"u{number}" for number in range(start, start + 5_000))
+    return {"flags/beta.segment.txt": text}
+
+
+def test_a_flag_that_is_held_while_a_long_list_changes_refers_to_the_old_list() -> None:
+    good, bad = {"if": [{"$ref": "beta"}, "on"]}, {"if": [{"$ref": "beta"}, "nothing"]}
+    first = composed(lines(0), named=LINES, rule=good).flag_set
+    second = composed(lines(1), named=LINES, rule=bad, previous=first)
+    assert second.held == ("cart",)
+    assert variants(second.flag_set, "u0", "u5000") == ["on", "off"]
+    assert second.flag_set.flags["cart"].targeting == {"if": [{"$ref": "beta (held)"}, "on"]}
+    third = composed(lines(2), named=LINES, rule=bad, previous=second.flag_set)
+    assert variants(third.flag_set, "u0", "u5000") == ["on", "off"]
+    assert [*third.flag_set.evaluators] == ["beta", "beta (held)"]
+    fourth = composed(lines(2), named=LINES, rule=good, previous=third.flag_set)
+    assert variants(fourth.flag_set, "u0", "u5000") == ["off", "on"]
+    assert [*fourth.flag_set.evaluators] == ["beta"]

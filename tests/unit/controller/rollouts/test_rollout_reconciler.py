@@ -144,7 +144,7 @@ async def test_a_revert_a_disabled_and_a_deleted_flag_are_immediate() -> None:
     assert world.users() == before
 
 
-MANY = {"if": [{"in": [{"var": "email"}, [f"user-{number}" for number in range(9_500)]]}, "new"]}
+MANY = {"if": [{"or": [{"==": [{"var": "email"}, f"user-{number}"]} for number in range(1_900)]}, "new"]}
 
 
 @pytest.mark.parametrize(
