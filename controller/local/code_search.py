@@ -109,14 +109,16 @@ def search(
     result = CodeSearch()
     if names.short:
         result.notes.append(f"too short to be searched: {', '.join(names.short)}")
-    texts = list(_texts_of(folder, options, bounds, result))
-    constants = set[tuple[str, str]]()
-    for _, text in texts:
+    files, constants = list[str](), set[tuple[str, str]]()
+    for file, text in _texts_of(folder, options, bounds, result):
         constants |= constants_in(text, names)
+        files.append(file)
     names = with_constants(names, constants)
     found = 0
-    for file, text in texts:
-        references = find_references(file, text, names)
+    # Read again: the texts of a large checkout take more memory than a machine may have.
+    for file in files:
+        content = _read(folder / file, file, bounds.file_bytes, result.notes) or b""
+        references = find_references(file, content.decode("utf-8", "replace"), names)
         for reference in references.references[: max(0, bounds.references - found)]:
             result.references.setdefault(reference.key, []).append(reference)
         found += len(references.references)
