@@ -170,11 +170,11 @@ def test_pull_request_has_one_comment_that_says_what_it_does_to_users_now(
     provider: str, repository: Repository, server: CodeHost
 ) -> None:
     base = repository.git("rev-parse", "HEAD")
-    snow = "flags: {snow: {state: ENABLED, variants: {s: 1}, defaultVariant: s}}\n"
+    snow = "flags: {snow: {state: ENABLED, variants: {s: 1}, defaultVariant: s, metadata: {owner: shop}}}\n"
     repository.commit("snow", **{"flags/overlays/production/snow__yaml": snow})
     assert set(run(provider, repository, base, server)) == {0}
     (first,) = server.ours
-    assert "+ snow: added, default s (1)" in first
+    assert "+ snow: added, default s (1)\n    no test covers it\n" in first
     repository.commit("more snow", **{"flags/overlays/production/snow__yaml": snow.replace("1", "2")})
     assert set(run(provider, repository, base, server)) == {0}
     (second,) = server.ours
@@ -193,6 +193,31 @@ def test_bad_definition_fails_the_pipeline(provider: str, repository: Repository
     codes = run(provider, repository, base, server)
     assert 1 in codes
     assert "snow" in server.ours[0]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_a_test_does_not_expect_fails_the_pipeline(
+    provider: str, repository: Repository, server: CodeHost
+) -> None:
+    base = repository.git("rev-parse", "HEAD")
+    file = repository.path / "flags/base/checkout.yaml"
+    repository.commit(
+        "few items", **{"flags/base/checkout__yaml": file.read_text().replace("gold", "silver")}
+    )
+    assert 1 in run(provider, repository, base, server)
+    assert 'the test "gold customers may take many items" fails' in server.ours[0]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_a_policy_denies_fails_the_pipeline(
+    provider: str, repository: Repository, server: CodeHost
+) -> None:
+    base = repository.git("rev-parse", "HEAD")
+    file = repository.path / "flags/base/checkout.yaml"
+    changed = file.read_text().replace("defaultVariant: standard", "defaultVariant: extended")
+    repository.commit("extended for all", **{"flags/base/checkout__yaml": changed})
+    assert 1 in run(provider, repository, base, server)
+    assert "policy small-changes (Deny)" in server.ours[0]
 
 
 def test_hooks_accept_the_example_and_refuse_a_bad_file(repository: Repository) -> None:

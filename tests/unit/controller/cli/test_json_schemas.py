@@ -24,7 +24,9 @@ FLAGD: Final = Path(os.environ.get("FLAGD_SCHEMAS", ROOT.parent / "shared/confor
 VALIDATORS: Final = {name: jsonschema_rs.validator_for(schema) for name, schema in json_schemas().items()}
 MODELINE: Final = re.compile(r"^# yaml-language-server: \$schema=(\S+)$", re.MULTILINE)
 EXAMPLES: Final = sorted(
-    file for file in ROOT.glob("examples/**/*.yaml") if "ci" not in file.relative_to(ROOT).parts
+    file
+    for file in ROOT.glob("examples/**/*.yaml")
+    if {"ci", "policies"}.isdisjoint(file.relative_to(ROOT).parts)
 )
 LISTS: Final = "with-array-flags.json"
 """Refused by the schema of providers alone; the daemon's accepts it, as we do."""
