@@ -25,6 +25,8 @@ class ProblemStatus(Model):
     """In characters, from 1."""
     path: str | None = None
     """The JSON path in the file."""
+    flag: str | None = None
+    """The key of the flag that a test in the file is about."""
     message: str
     """What is wrong, and what to do."""
 

@@ -94,7 +94,7 @@ def flag_of(problem: ProblemStatus) -> str:
     """The key of the flag that a problem is about; empty: none alone."""
     match = _FLAG_PATH.match(problem.path or "")
     if match is None:
-        return ""
+        return problem.flag or ""
     return match[1] or str(json.loads(match[2]))
 
 

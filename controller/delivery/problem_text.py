@@ -23,6 +23,9 @@ takes.
 """
 
 
+_TESTS: Final = "$.tests"
+
+
 def place(problem: Problem) -> str:
     """Return `file:line:column`, as far as known."""
     parts = [problem.file, *(str(number) for number in (problem.line, problem.column) if number)]
@@ -48,6 +51,8 @@ def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
             line=problem.line or None,
             column=problem.column or None,
             path=cut(problem.path, MESSAGE) or None,
+            # Paths of definitions name their flag.
+            flag=cut(problem.flag, MESSAGE) if problem.flag and problem.path.startswith(_TESTS) else None,
             message=cut(problem.message, MESSAGE),
         )
         for problem in ordered[:MOST_PROBLEMS]

@@ -210,6 +210,12 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a policy": ("FlagSet", {**SET, "failurePolicy": "Any"}, r"spec\.failurePolicy: Unsupported value"),
     "no kind": ("FlagSet", {**SET, "target": {"kinds": []}}, r"spec\.target\.kinds.*at least 1 items"),
     "a kind twice": ("FlagSet", {**SET, "target": {"kinds": ["FeatureFlag"] * 2}}, r"Duplicate value"),
+    "a mode of tests": (
+        "FlagSet", {**SET, "tests": {"mode": "Maybe"}}, r"spec\.tests\.mode: Unsupported value",
+    ),
+    "more than all covered": (
+        "FlagSet", {**SET, "tests": {"minCoverage": 101}}, r"minCoverage.*less than or equal to 100",
+    ),
     "a sender": ("FlagReceiver", {**HOOK, "type": "svn"}, r"spec\.type: Unsupported value"),
     "no token": (
         "FlagReceiver", {"type": "github", "resources": [{"name": "*"}]}, r"spec\.secretRef: Required value",
@@ -219,6 +225,13 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         "FlagReceiver", {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]}, rf"resources\[0\]{KIND}",
     ),
     "a chat of nobody": ("FlagProvider", {**PROVIDER, "type": "irc"}, r"spec\.type: Unsupported value"),
+    "plans of no FlagSet": (
+        "FlagProvider", {**PROVIDER, "plans": {"flagSets": []}}, r"spec\.plans\.flagSets.*at least 1 items",
+    ),
+    "plans of too many": (
+        "FlagProvider", {**PROVIDER, "plans": {"flagSets": ["x"], "limit": 51}},
+        r"spec\.plans\.limit.*less than or equal to 50",
+    ),
     "an alert without a provider": ("FlagAlert", {**ALERT, "providerRef": None}, UNNAMED),
     "no event source": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
     "a Pod as event source": (

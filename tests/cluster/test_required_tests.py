@@ -26,6 +26,7 @@ def test_a_commit_with_a_failing_test_is_held_with_its_message_and_released_by_t
     words = 'the test "banner" fails: expected variant "on"; came variant "off"'
     assert f"flags.flagtest.json:1:12: {words}" in condition(held, "Ready")["message"]
     assert held["status"]["problems"][0]["file"] == "flags.flagtest.json"
+    assert held["status"]["problems"][0]["flag"] == "banner"
     assert held["status"]["problems"][0]["message"].startswith(words)
     assert any(words in each["message"] for each in spine.events() if each["reason"] == "PartiallyApplied")
     spine.wait_applied(spine.push(flags__flagtest__json=banner_is("off")))

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from controller.api.meta import ObjectKey
+from controller.authoring.flag_test_files import FlagTest
+from controller.delivery.problem_text import problem_list
 from controller.delivery.set_state import OverrideLayer
 from controller.page.flag_rows import FlagFilter, kind_of, select_flags
 from controller.page.page_source import UNDELIVERED, FlagChange, ShownSet, VariantRates
+from evaluator.flags.document import read_document
 from evaluator.flags.model import Flag, State
 from evaluator.flags.overrides import Override
+from evaluator.flags.problems import Severity
 from evaluator.resolving.resolve import compile_flag_set
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
 from tests.worlds.delivery import OLD, WORLDS
@@ -128,6 +132,21 @@ def test_a_typo_alone_shows_the_flag_as_held_in_the_list_and_on_its_page() -> No
         assert "Served as in main@sha1:aaaaaaaaaaaa: its newest definition is bad" in text(
             ask(FakeSource([shown]), target)
         )
+
+
+def test_a_flag_that_a_failing_test_holds_shows_the_test_on_its_page() -> None:
+    banner = replace(PLAIN, key="banner")
+    state = WORLDS["a flag is held"].state
+    document = read_document(b"{}", file="flags/base.flagtest.yaml")
+    failing = FlagTest("the banner is on", "banner", document, ("tests", 0))
+    message = 'the test "the banner is on" fails: expected variant "on"; came variant "off"'
+    problems = problem_list([failing.problem(Severity.ERROR, "test-failed", message)])
+    state = replace(state, newest=replace(state.newest, problems=problems))
+    shown = ShownSet("shop/checkout", flags(banner), compile_flag_set(flags(banner)), OLD, state=state)
+    page = text(ask(FakeSource([shown]), "/ui/flag?key=banner"))
+    assert "flags/base.flagtest.yaml:1:1: error: the test" in page
+    assert "came variant" in page
+    assert [row.key for row in select_flags(shown, FlagFilter(state="held"), NOW).rows] == ["banner"]
 
 
 def test_a_flag_without_a_good_definition_is_listed_with_what_is_wrong() -> None:
