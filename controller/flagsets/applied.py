@@ -32,7 +32,7 @@ from evaluator.flags.rollout_rules import Incompatibility
 from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from controller.runtime.cache import Cache
 
@@ -86,12 +86,18 @@ def read_back(written: Resource, objects: Cache) -> FlagSet | None:
     return None if parsed.whole_bad else parsed.flag_set
 
 
-def needed_sets(resource: Resource, spec: FlagSetSpec, objects: Cache) -> tuple[FlagSet, ...]:
-    """Return what the FlagSets that this one depends on deliver, whose flags its rules may need. Takes long
-    for large sets. Raises Waiting where one is not what the status of its FlagSet says.
+def needed_sets(
+    resource: Resource, spec: FlagSetSpec, objects: Cache, built: Mapping[str, FlagSet]
+) -> tuple[FlagSet, ...]:
+    """Return what the FlagSets that this one depends on deliver, whose flags its rules may need. Those in
+    `built`, by digest, need not be read back, which takes long for large sets. Raises Waiting where one is
+    not what the status of its FlagSet says.
     """
     found = []
     for wanted, name in needed_digests(resource, spec, objects):
+        if wanted in built:
+            found.append(built[wanted])
+            continue
         dependency = objects.get(ObjectKey(KIND, resource.namespace, name))
         written = [] if dependency is None else objects.find(BY_OWNER, resource.namespace, name)
         sets = (read_back(known, objects) for known in written if known.key.kind in _SETS)

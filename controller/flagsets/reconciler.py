@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import DriftPolicy, FlagSetSpec, target_name
+from controller.api.flagset import KIND, DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.meta import ACCEPT_REVISION, ObjectKey, Resource, lets_through
 from controller.api.status import (
@@ -254,7 +254,7 @@ class FlagSetReconciler:
             memory = None
         if memory is not None and memory.built_from == built_from:
             return memory
-        others = await asyncio.to_thread(needed_sets, resource, spec, self.objects) if needed else ()
+        others = await self._needed_sets(resource, spec) if needed else ()
         archive = await self._read(resource, spec, artifact, now)
         if memory is not None and memory.state.settled:
             last: LastDelivered | None = LastDelivered(memory.built.composition.flag_set)
@@ -278,6 +278,12 @@ class FlagSetReconciler:
         if built.manifests:
             self.memory[resource.key] = memory
         return memory
+
+    async def _needed_sets(self, resource: Resource, spec: FlagSetSpec) -> tuple[FlagSet, ...]:
+        keys = {ObjectKey(KIND, resource.namespace, dependency.name) for dependency in spec.depends_on}
+        made = [self.memory[key].built.composition for key in keys if key in self.memory]
+        built = {composition.digest: composition.flag_set for composition in made}
+        return await asyncio.to_thread(needed_sets, resource, spec, self.objects, built)
 
     async def _read(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime

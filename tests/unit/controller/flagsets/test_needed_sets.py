@@ -111,9 +111,16 @@ def rule_of(made: World) -> Any:
     return made.document("checkout")["flags"]["pay"]["targeting"]
 
 
-async def test_a_flag_set_is_built_with_the_flags_of_the_one_that_it_depends_on() -> None:
+@pytest.mark.parametrize("restarts", [False, True], ids=["as it was built", "read back"])
+async def test_a_flag_set_is_built_with_the_flags_of_the_one_that_it_depends_on(restarts: bool) -> None:
     made = await world()
-    assert rule_of(made) == {"if": [{"if": [GOLD, True, False]}, "on"]}
+    expected = {"if": [{"if": [GOLD, True, False]}, "on"]}
+    assert rule_of(made) == expected
+    if restarts:
+        made.restart()
+    made.flag_set("checkout", paths=["pay.json"], dependsOn=[{"name": "base"}], flagSetId="other")
+    await made.look("checkout")
+    assert (rule_of(made), made.document()["metadata"]["flagSetId"]) == (expected, "other")
 
 
 async def test_a_flag_set_is_built_again_once_the_other_one_serves_something_else() -> None:
