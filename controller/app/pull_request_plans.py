@@ -9,20 +9,26 @@ takes is bounded by the limits of a helper.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api import featureflagconfiguration, flagoverride
 from controller.api.addresses import server_of
-from controller.api.flagset import FlagSetSpec, source_key
+from controller.api.fields import InvalidSpecError, parse_spec
+from controller.api.flagrollout import FlagRolloutSpec
+from controller.api.flagset import FlagSetSpec, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import KIND, FlagSourceSpec
 from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey, Resource
 from controller.api.source_spec import GitReference
 from controller.authoring.plan_words import FORGES
+from controller.delivery.overrides import in_force, names_of, set_name
+from controller.delivery.rollouts import rollouts_for
 from controller.events.pushes import normalise_url
 from controller.flagsets.applied import last_applied, objects_written_by
-from controller.flagsets.foreign_plans import ForeignCommit, plan_text, untrusted
+from controller.flagsets.foreign_plans import ForeignCommit, SetProgress, plan_text, untrusted
 from controller.runtime.helpers import Task
 from controller.runtime.result import spec_of
 from controller.runtime.setbacks import Stalled, Waiting
@@ -64,7 +70,8 @@ class PullRequestPlanner:
         if resource is None or source is None:
             return ""
         delivered = FlagSetStatus.of(resource).digest
-        return f"{resource.uid} {resource.generation} {delivered} {source.uid} {source.generation}"
+        known = f"{resource.uid} {resource.generation} {delivered} {source.uid} {source.generation}"
+        return f"{known} {self._progress(resource)}"
 
     async def plan(self, namespace: str, flag_set: str, pull: PullRequest, address: str, type_: str) -> str:
         """See Planner."""
@@ -76,10 +83,33 @@ class PullRequestPlanner:
         written = objects_written_by(resource, spec, self.objects)
         last = await asyncio.to_thread(last_applied, written, self.objects)
         limit = FORGES[server_of(type_)] - _MARKER
-        commit = ForeignCommit(archive, revision, int(self.now().timestamp()), limit)
+        moment = int(self.now().timestamp())
+        commit = ForeignCommit(archive, revision, moment, limit, self._progress(resource))
         task = Task(namespace, f"the plan of pull request {pull.number}", "make several FlagSets of it")
         given = untrusted(spec, of_fork=pull.is_fork)
         return await self.tasks.run(task, plan_text, commit, given, resource, last, large=True)
+
+    def _progress(self, resource: Resource) -> SetProgress:
+        """The FlagRollouts and FlagOverrides of the FlagSet."""
+        key = ObjectKey(featureflagconfiguration.KIND, resource.namespace, target_name(resource))
+        target = self.objects.get(key)
+        if target is None:
+            return SetProgress()
+        rollouts = []
+        for rollout in rollouts_for(self.objects, target):
+            # What is wrong with one is in its own status.
+            with suppress(InvalidSpecError):
+                rollouts.append((rollout.name, parse_spec(FlagRolloutSpec, rollout).flags))
+        names = names_of(target)
+        named = [
+            found
+            for found in self.objects.of_kind(flagoverride.KIND, resource.namespace)
+            if set_name(found) in names
+        ]
+        active = in_force(named, self.now().timestamp())
+        # Of several for one flag the oldest decides.
+        overrides = {override.flag: override.name for override in reversed(active)}
+        return SetProgress(tuple(rollouts), tuple(sorted(overrides.items())))
 
     async def _fetch(self, resource: Resource, pull: PullRequest, address: str) -> tuple[bytes, str]:
         """An archive of the pull request's files, and its revision. Raises Setback."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagset import FlagTestsSpec, TestMode
@@ -20,6 +20,7 @@ from controller.flagsets.build import build
 from controller.flagsets.inputs import steps
 from controller.flagsets.layers import read_tests
 from controller.runtime.setbacks import Stalled
+from evaluator.flags.candidates import changed_flags
 from evaluator.flags.model import FlagSet
 
 if TYPE_CHECKING:
@@ -45,6 +46,23 @@ def untrusted(spec: FlagSetSpec, *, of_fork: bool) -> FlagSetSpec:
     )
 
 
+class SetProgress(NamedTuple):
+    """What stands between a FlagSet's definitions and its users."""
+
+    rollouts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names of FlagRollouts, the oldest first, with the patterns of their flags."""
+    overrides: tuple[tuple[str, str], ...] = ()
+    """(Flag, name) of FlagOverrides in force."""
+
+    def beside(self, before: FlagSet, after: FlagSet) -> Beside:
+        """What a plan says of it."""
+        by_flag: dict[str, str] = {}
+        for name, patterns in self.rollouts:
+            for key in changed_flags(after, before, patterns):
+                by_flag.setdefault(key, name)
+        return Beside(rollouts=by_flag, overrides=dict(self.overrides))
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
     """A commit that anybody may have made."""
@@ -56,6 +74,7 @@ class ForeignCommit:
     """Unix seconds."""
     limit: int
     """The longest comment, in bytes."""
+    progress: SetProgress
 
 
 def plan_text(
@@ -73,7 +92,7 @@ def plan_text(
         raise Stalled("InvalidArtifact", str(refused)) from None
     before = FlagSet() if last is None else last.flag_set
     made = built.composition
-    flags = plan_flags(before, made.flag_set, commit.now, Beside())
+    flags = plan_flags(before, made.flag_set, commit.now, commit.progress.beside(before, made.flag_set))
     tests = read_tests(files, spec.paths, take_skipped(files)).cases
     found = covering_tests(
         before, made.flag_set, [flag.key for flag in flags], tests, (*made.held, *made.missing)

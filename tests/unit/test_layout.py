@@ -25,7 +25,6 @@ SHORTEST: Final = 120
 """Lines of a module that one neighbour alone imports: a shorter one is a part of that neighbour."""
 APART: Final = {
     "controller.app.pod_work": "what settings ask for pods: controller_process joins the parts of a replica",
-    "controller.app.pull_request_plans": "what alerts ask of sources and flag sets, which do not know them",
     "controller.cli.event_stream": "imported when its verb runs: it loads the client of a cluster",
     "controller.cli.events": "a verb",
     "controller.cli.history": "a verb",

@@ -116,6 +116,26 @@ async def test_a_plan_says_who_gets_another_value_and_which_test_fails(
     assert "+ new: added, default on (true)\n    no test covers it\n" in text
 
 
+async def test_a_plan_names_the_rollout_and_the_override_of_a_flag(
+    server: GitServer, tmp_path: Path, helpers: Helpers
+) -> None:
+    production = Production(server, tmp_path, helpers)
+    before = production.planner.version("shop", "production")
+    about = {"flagSetRef": {"name": "production"}}
+    ends = {"reason": "down", "expiresAt": "2999-01-01T00:00:00Z"}
+    for made in (
+        thing("FlagRollout", "slow", {**about, "flags": ["ban*"], "steps": [{"share": 10}]}),
+        thing("FlagOverride", "incident", {**about, **ends, "flag": "banner", "variant": "on"}),
+        thing("FlagOverride", "elsewhere", {"flagSetRef": {"name": "other"}, **ends, "flag": "new"}),
+    ):
+        production.objects.learn(made)
+    text = await production.plan()
+    assert "    FlagRollout slow serves this in steps\n" in text
+    assert "    FlagOverride incident decides now what users get, until it ends\n" in text
+    assert "elsewhere" not in text
+    assert production.planner.version("shop", "production") != before
+
+
 async def test_a_pull_request_that_changes_nothing_has_no_plan(
     server: GitServer, tmp_path: Path, helpers: Helpers, repository: Repository
 ) -> None:
