@@ -65,6 +65,7 @@ BEYOND_SCHEMA: Final = {
     "MetricTemplate": manifest(
         "MetricTemplate", {"provider": {"type": "prometheus", "address": "prometheus:9090"}, "query": "x"}
     ),
+    "FlagPolicy": manifest("FlagPolicy", {"action": "Deny", "validations": [{"expression": "plan.most <"}]}),
     "FeatureFlagConfiguration": manifest("FeatureFlagConfiguration", _flags(defaultVariant="onn")),
     "FeatureFlag": manifest("FeatureFlag", _flags(targeting={"bogus": []}, state="on")),
     "FeatureFlag with many faults": manifest(

@@ -156,6 +156,9 @@ _SPECS: Final[Mapping[str, Callable[[_Member], dict[str, Any]]]] = {
         "type": "github", "secretRef": _NAMED, "resources": member.names(64),
         "events": [f"push-{member.generation}"],
     },
+    "FlagPolicy": lambda member: {
+        "action": "Warn", "validations": [{"expression": f"plan.most < {member.generation}.0"}],
+    },
     "FlagRollout": _Member.rollout,
     "FlagSet": _Member.flag_set,
     "FlagShard": lambda member: {"digest": "a", **member.flags()},

@@ -123,6 +123,9 @@ Timeout = Annotated[
 ]
 """Seconds; a longer one is read as `LONGEST_TIMEOUT`."""
 Name = Annotated[str, Field(min_length=1, max_length=253)]
+Labels = Annotated[
+    dict[Annotated[str, Field(max_length=317)], Annotated[str, Field(max_length=63)]], Field(max_length=32)
+]
 
 
 def that(require: Callable[[Any], object], reason: str = "") -> AfterValidator:

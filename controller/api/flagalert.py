@@ -12,6 +12,7 @@ from controller.api.fields import (
     INT64,
     TIME,
     Duration,
+    Labels,
     LocalReference,
     Model,
     Name,
@@ -84,9 +85,6 @@ Globs = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=253)], ...],
     Field(max_length=32),
     AfterValidator(_require_globs),
-]
-Labels = Annotated[
-    dict[Annotated[str, Field(max_length=317)], Annotated[str, Field(max_length=63)]], Field(max_length=32)
 ]
 
 

@@ -14,6 +14,7 @@ from controller.api import (
     flagd,
     flaggrant,
     flagoverride,
+    flagpolicy,
     flagprovider,
     flagreceipt,
     flagreceiver,
@@ -41,6 +42,7 @@ FLAG_SET: Final = flagset.RECORD
 FLAG_SHARD: Final = flagshard.RECORD
 FLAG_GRANT: Final = flaggrant.RECORD
 FLAG_OVERRIDE: Final = flagoverride.RECORD
+FLAG_POLICY: Final = flagpolicy.RECORD
 FLAG_ROLLOUT: Final = flagrollout.RECORD
 METRIC_TEMPLATE: Final = metrictemplate.RECORD
 FLAG_RECEIVER: Final = flagreceiver.RECORD

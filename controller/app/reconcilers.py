@@ -341,6 +341,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         random.random,
         shared.settings.provenance,
         InputReader(accounts.secret, accounts.config_map),
+        shared.settings.namespace,
         LimitedBuild(shared.tasks),
     )
 

@@ -29,7 +29,8 @@ from controller.authoring.shares import (
     needed,
 )
 from controller.delivery.changed_flags import FlagDifference, differences
-from evaluator.flags.diff import ChangedPart, diff
+from evaluator.flags.candidates import changed_flags
+from evaluator.flags.diff import ChangedPart, Diff, diff
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json
 from evaluator.flags.references import RuleTooLarge
 from evaluator.flags.text import normal
@@ -53,6 +54,7 @@ _NO_VALUE: Final = ""
 _KEY: Final = "targetingKey"
 _RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
+ChangeOfFlag: TypeAlias = Literal["Added", "Changed", "Removed"]
 Method: TypeAlias = Literal["Arithmetic", "SyntheticContexts", "GivenContexts"]
 _Sides: TypeAlias = tuple[CompiledFlagSet, CompiledFlagSet]
 
@@ -92,7 +94,7 @@ class FlagPlan:
     __pydantic_config__ = _RECORD
 
     key: str
-    change: Literal["Added", "Changed", "Removed"]
+    change: ChangeOfFlag
     words: str
     """What differs in the definition."""
     method: Method | None = None
@@ -129,18 +131,42 @@ class Beside:
     """The names of FlagOverrides in force, by flag."""
 
 
-def plan_flags(before: FlagSet, after: FlagSet, now: int, known: Beside) -> tuple[FlagPlan, ...]:
+def rollouts_by_flag(
+    rollouts: Iterable[tuple[str, Sequence[str]]], before: FlagSet, after: FlagSet
+) -> dict[str, str]:
+    """The names of the FlagRollouts that roll a change out, by the keys of its flags: of several for one flag
+    the first. `rollouts`: their names, and the patterns of their flags.
+    """
+    names: dict[str, str] = {}
+    for name, patterns in rollouts:
+        for key in changed_flags(after, before, patterns):
+            names.setdefault(key, name)
+    return names
+
+
+def plan_flags(
+    before: FlagSet, after: FlagSet, now: int, known: Beside, *, measure: bool = True
+) -> tuple[FlagPlan, ...]:
     """What `after` does to users in place of `before`, for each flag that differs, by key. now: Unix
-    seconds.
+    seconds. `measure`: whether the share of users is asked for.
     """
     changed = diff(before, after)
     sides = compile_flag_set(before), compile_flag_set(after)
     flags = []
     for difference in differences(before, after, changed, len(changed.keys)):
         key = difference.key
-        planned = _plan_flag(sides, difference, changed.changed.get(key, ()), known.contexts, now)
+        if measure:
+            planned = _plan_flag(sides, difference, changed.changed.get(key, ()), known.contexts, now)
+        else:
+            planned = FlagPlan(key, _change_of(changed, key), difference.text)
         flags.append(replace(planned, rollout=known.rollouts.get(key), override=known.overrides.get(key)))
     return tuple(flags)
+
+
+def _change_of(changed: Diff, key: str) -> ChangeOfFlag:
+    if key in changed.changed:
+        return "Changed"
+    return "Added" if key in changed.added else "Removed"
 
 
 def _plan_flag(

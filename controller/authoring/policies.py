@@ -1,27 +1,21 @@
-"""Policies on changes of flags: expressions that each changed flag must meet, in the shape of Kubernetes'
-ValidatingAdmissionPolicy (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy).
-Pure.
+"""Judges changes of flags by policies, the files of a repository and FlagPolicies. Pure.
 
-A file is strict, unlike definitions: a misspelt field would be a policy that allows everything. For the same
-reason, a policy that cannot be evaluated counts as one that is not met.
+A policy that cannot be read or evaluated counts as one that is not met. Models and the library of expressions
+take long to load, and are loaded where there is a policy.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, ConfigDict, Field
-
-from controller.api.expression_syntax import LONGEST, ExpressionError, one_line_of
-from controller.api.expression_syntax import require as require_expression
-from controller.api.fields import Model, that, validate
-from controller.api.parsing import InvalidTextError
-from controller.runtime.expressions import Expression
+from controller.runtime.plain_text import one_line
+from evaluator.flags.candidates import matches
+from evaluator.flags.diff import diff
 from evaluator.flags.document import read_document
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet
 from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.text import Bounds, json_path, quote
 
@@ -29,102 +23,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from controller.api.flagpolicy import PolicyAction, PolicyRules, PolicyValidation
+    from controller.api.meta import Resource
     from controller.authoring.plans import FlagPlan
-    from evaluator.flags.model import Flag, FlagSet, Json, Path
+    from controller.runtime.expressions import Expression
+    from evaluator.flags.model import Flag, Json
     from evaluator.flags.problems import Document
 
-POLICY_SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""What the name of a file of a policy ends with."""
+POLICY_FOLDER: Final = "policies"
+"""The folder at the top of a repository whose files may be policies."""
+_ENDINGS: Final = (".flagpolicy.yaml", ".flagpolicy.yml", ".flagpolicy.json")
+"""What the name of a file ends with that is a policy wherever it is."""
 POLICY_BOUNDS: Final = Bounds(document_bytes=256 * 1024)
 """Bounds of one file."""
 MOST_POLICIES: Final = 100
-"""Most policies that a change is judged by."""
+"""Most policies in the files of a repository."""
+MOST_JUDGEMENTS: Final = 20_000
+"""Most flags that change, times policies: judging so many takes some ten seconds."""
 FORM: Final = "policy-form"
 """The code of what is wrong with a file of a policy."""
 NOT_MET: Final = "policy-unmet"
 """The code of a policy that a flag does not meet."""
-_GIVEN: Final = frozenset({"old", "new", "plan", "author", "signer", "path", "time"})
+TOO_MANY: Final = "policy-bound"
+"""The code of a change with too many flags to be judged."""
+_MEASURES: Final = re.compile(r"\b(least|most)\b")
+_WORD: Final = re.compile(r"\w+")
 _VARIABLES: Final = "variables"
-
-
-def _uses(names: frozenset[str]) -> AfterValidator:
-    return that(lambda text: require_expression(text, names))
-
-
-def _zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (LookupError, OSError, ValueError):
-        raise InvalidTextError("must be a time zone such as Europe/Zurich") from None
-    return name
-
-
-_Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
-_Given = Annotated[_Text, _uses(_GIVEN)]
-_WithVariables = Annotated[_Text, _uses(_GIVEN | {_VARIABLES})]
-_Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
-_Label = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-
-
-class PolicyAction(StrEnum):
-    """What a policy that is not met does."""
-
-    DENY = "Deny"
-    """Refuses the whole change."""
-    HOLD = "Hold"
-    """Holds the flag: it stays as it was."""
-    WARN = "Warn"
-    """Reports."""
-
-
-class _Strict(Model):
-    model_config = ConfigDict(extra="forbid")
-
-
-class MatchCondition(_Strict):
-    """Which changes a policy is about."""
-
-    name: _Label
-    """Its name."""
-    expression: _Given
-    """Whether the policy is about this change."""
-
-
-class PolicyVariable(_Strict):
-    """A value that validations use."""
-
-    name: _Identifier
-    """Its name, after `variables.`."""
-    expression: _WithVariables
-    """What it is; it may use variables before it."""
-
-
-class PolicyValidation(_Strict):
-    """What must hold."""
-
-    expression: _WithVariables
-    """What must be true of the change."""
-    message: Annotated[str, Field(max_length=LONGEST)] = ""
-    """What is wrong where it is not."""
-    message_expression: _WithVariables | None = None
-    """The same, as an expression that gives a text; it comes before `message`."""
-
-
-class PolicySpec(_Strict):
-    """What a file of a policy says."""
-
-    name: _Label
-    """Its name."""
-    match_conditions: Annotated[tuple[MatchCondition, ...], Field(max_length=16)] = ()
-    """All must hold for a change that the policy is about; without any it is about all."""
-    variables: Annotated[tuple[PolicyVariable, ...], Field(max_length=32)] = ()
-    """Values that validations use."""
-    validations: Annotated[tuple[PolicyValidation, ...], Field(min_length=1, max_length=32)]
-    """What must hold."""
-    action: PolicyAction
-    """What happens where it does not."""
-    time_zone: Annotated[str, AfterValidator(_zone)] = "UTC"
-    """Of `time`."""
+_OWN_FIELDS: Final = frozenset({"action", "matchConditions", "validations"})
+_MESSAGE: Final = 300
+"""Characters."""
 
 
 class Circumstances(NamedTuple):
@@ -135,6 +62,14 @@ class Circumstances(NamedTuple):
     """Of the commit; empty where none is known."""
     signer: str = ""
     """Whose signature the commit has; empty where none was verified."""
+    rollouts: Sequence[tuple[str, Sequence[str]]] = ()
+    """The names of the FlagRollouts of the flag set, with the patterns of their flags, the oldest first."""
+    overrides: Mapping[str, str] = {}
+    """The names of FlagOverrides in force, by flag."""
+    before: FlagSet | None = None
+    """What is served now."""
+    given: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """The names and specs of the FlagPolicies that judge the flag set."""
     environments: Sequence[str] = ()
     """The layers of the flag set."""
     places: Mapping[str, tuple[str, int]] = {}
@@ -163,64 +98,96 @@ class UnmetPolicy:
     line: int
 
     @property
+    def refuses(self) -> bool:
+        """Whether it refuses the whole change."""
+        return self.action == "Deny"
+
+    @property
     def problem(self) -> Problem:
         """The verdict at the definition of the flag, or at the policy if the flag has none."""
-        severity = Severity.WARNING if self.action is PolicyAction.WARN else Severity.ERROR
+        severity = Severity.WARNING if self.action == "Warn" else Severity.ERROR
         message = f"policy {self.policy} ({self.action}): {self.message}"
         return Problem(self.file, self.line, 0, severity, NOT_MET, message, flag=self.flag)
 
 
 @dataclass(frozen=True, slots=True)
 class FlagPolicy:
-    """A policy that was read."""
+    """A policy as far as it could be read."""
 
-    spec: PolicySpec
-    document: Document
-    _parsed: dict[str, Expression] = field(default_factory=dict)
+    name: str
+    action: PolicyAction
+    rules: PolicyRules | None
+    """None: it cannot be read, so that no change meets it."""
+    fault: str = ""
+    """Why it cannot be read."""
+    place: tuple[str, int] = ("", 0)
+    """File and line."""
+    _parsed: dict[str, tuple[Expression, frozenset[str]]] = field(default_factory=dict)
+    """By its text, each expression and the names that it uses: values that none uses cost time."""
 
     def verdicts(self, flag: JudgedFlag, around: Circumstances) -> Iterator[UnmetPolicy]:
         """Yield what the flag does not meet."""
-        values = _values(flag, around, self.spec.time_zone)
-        try:
-            if not all(self._read(one.expression).holds(values) for one in self.spec.match_conditions):
-                return
-            known: dict[str, Json] = {}
-            for variable in self.spec.variables:
-                known[variable.name] = self._read(variable.expression).value({**values, _VARIABLES: known})
-        except ExpressionError as error:
-            yield self._verdict(flag, around, _not_evaluated(error), ())
+        if self.rules is None:
+            yield self._verdict(flag, around, f"the policy cannot be read: {self.fault}")
             return
-        values[_VARIABLES] = known
-        for index, validation in enumerate(self.spec.validations):
+        from controller.api.expression_syntax import ExpressionError  # noqa: PLC0415 - see above
+
+        values = _values(flag, around, self.rules.time_zone)
+        try:
+            if not all(self._holds(one.expression, values) for one in self.rules.match_conditions):
+                return
+            known = values[_VARIABLES] = {}
+            for variable in self.rules.variables:
+                known[variable.name] = self._value(variable.expression, values)
+        except ExpressionError as error:
+            yield self._verdict(flag, around, _not_evaluated(error))
+            return
+        for validation in self.rules.validations:
             try:
-                if self._read(validation.expression).holds(values):
+                if self._holds(validation.expression, values):
                     continue
                 message = self._message(validation, values)
             except ExpressionError as error:
                 message = _not_evaluated(error)
-            yield self._verdict(flag, around, message, (("validations", index)))
+            yield self._verdict(flag, around, message)
 
-    def _read(self, text: str) -> Expression:
+    def _holds(self, text: str, values: Mapping[str, Any]) -> bool:
+        expression, names = self._read(text)
+        return expression.holds({name: values[name] for name in names & values.keys()})
+
+    def _value(self, text: str, values: Mapping[str, Any]) -> Any:
+        expression, names = self._read(text)
+        return expression.value({name: values[name] for name in names & values.keys()})
+
+    def _read(self, text: str) -> tuple[Expression, frozenset[str]]:
         if text not in self._parsed:
-            self._parsed[text] = Expression.of(text, _GIVEN | {_VARIABLES})
+            from controller.api.flagpolicy import GIVEN  # noqa: PLC0415 - see above
+            from controller.runtime.expressions import Expression  # noqa: PLC0415 - see above
+
+            names = GIVEN | {_VARIABLES}
+            self._parsed[text] = Expression.of(text, names), names & {*_WORD.findall(text)}
         return self._parsed[text]
 
     def _message(self, validation: PolicyValidation, values: Mapping[str, Any]) -> str:
+        from controller.api.expression_syntax import ExpressionError  # noqa: PLC0415 - see above
+
         otherwise = validation.message or f"this does not hold: {validation.expression}"
         if validation.message_expression is None:
-            return one_line_of(otherwise)
+            return one_line(otherwise, _MESSAGE)
         try:
-            text = self._read(validation.message_expression).value(values)
+            text = self._value(validation.message_expression, values)
         except ExpressionError:
             # As the API server does.
             text = None
-        return one_line_of(text if isinstance(text, str) and text.strip() else otherwise)
+        return one_line(text if isinstance(text, str) and text.strip() else otherwise, _MESSAGE)
 
-    def _verdict(self, flag: JudgedFlag, around: Circumstances, message: str, path: Path) -> UnmetPolicy:
-        here = (self.document.file, self.document.place(path)[0])
-        file, line = around.places.get(flag.key, here)
-        message = f"flag {quote(flag.key)}: {message}"
-        return UnmetPolicy(self.spec.name, self.spec.action, flag.key, message, file, line)
+    def _verdict(self, flag: JudgedFlag, around: Circumstances, message: str) -> UnmetPolicy:
+        file, line = around.places.get(flag.key, self.place)
+        return UnmetPolicy(self.name, self.action, flag.key, f"flag {quote(flag.key)}: {message}", file, line)
+
+
+class TooManyJudgementsError(Exception):
+    """A change has too many flags to be judged by all policies."""
 
 
 class Policies(NamedTuple):
@@ -229,6 +196,12 @@ class Policies(NamedTuple):
     policies: tuple[FlagPolicy, ...] = ()
     problems: tuple[Problem, ...] = ()
 
+    @property
+    def measure(self) -> bool:
+        """Whether one asks how many users a change concerns."""
+        rules = filter(None, (policy.rules for policy in self.policies))
+        return any(_MEASURES.search(text) for each in rules for text in each.expressions)
+
     def verdicts(self, flags: Iterable[JudgedFlag], around: Circumstances) -> Iterator[UnmetPolicy]:
         """Yield what each flag does not meet."""
         for flag in flags:
@@ -236,28 +209,113 @@ class Policies(NamedTuple):
                 yield from policy.verdicts(flag, around)
 
 
-def read_policies(files: Iterable[tuple[str, bytes]]) -> Policies:
-    """Read files of policies, one policy each. Never raises."""
+NO_POLICIES: Final = Policies()
+
+
+def is_policy_file(name: str) -> bool:
+    """Whether a file holds a policy, by its name."""
+    return name.endswith(_ENDINGS)
+
+
+def read_policies(files: Iterable[tuple[str, bytes]], possible: Iterable[tuple[str, bytes]] = ()) -> Policies:
+    """Read files of policies, one policy each; `possible` ones may be other products'. Never raises."""
+    documents = [read_document(content, file=name, bounds=POLICY_BOUNDS) for name, content in files]
+    others = (read_document(content, file=name, bounds=POLICY_BOUNDS) for name, content in possible)
+    documents += (document for document in others if _looks_like_policy(document.value))
+    if not documents:
+        return NO_POLICIES
+    from controller.api.fields import validate  # noqa: PLC0415 - see above
+    from controller.api.flagpolicy import PolicyFile  # noqa: PLC0415 - see above
+
     policies: dict[str, FlagPolicy] = {}
     problems: list[Problem] = []
-    for name, content in files:
-        document = read_document(content, file=name, bounds=POLICY_BOUNDS)
+    for document in documents:
         problems += (problem for problem in document.problems if problem.severity is not Severity.NOTE)
         if document.value is ABSENT:
             continue
-        wrong = [(problem.field, problem.message) for problem in validate(PolicySpec, document.value)]
+        wrong = [(problem.field, problem.message) for problem in validate(PolicyFile, document.value)]
         problems += (_problem(document, where, message) for where, message in wrong)
         if wrong:
             continue
-        policy = FlagPolicy(PolicySpec.model_validate(document.value), document)
-        first = policies.setdefault(policy.spec.name, policy)
+        read = PolicyFile.model_validate(document.value)
+        place = document.file, document.place(("validations",), key=True)[0]
+        policy = FlagPolicy(read.name, read.action, read, place=place)
+        first = policies.setdefault(policy.name, policy)
         if first is not policy:
-            message = f"{quote(policy.spec.name)} is also the name of {first.document.file}; rename one"
+            message = f"{quote(policy.name)} is also the name of {first.place[0]}; rename one"
             problems.append(_problem(document, "spec.name", message))
         elif len(policies) == MOST_POLICIES + 1:
             message = f"there are more than {MOST_POLICIES} policies; join some"
             problems.append(_problem(document, "spec", message))
     return Policies(tuple(policies.values())[:MOST_POLICIES], tuple(problems))
+
+
+def given_policies(specs: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[FlagPolicy, ...]:
+    """The policies of FlagPolicies, by their names and specs. One that cannot be read is met by no change."""
+    if not specs:
+        return ()
+    from controller.api.fields import validate  # noqa: PLC0415 - see above
+    from controller.api.flagpolicy import FlagPolicySpec, PolicyAction  # noqa: PLC0415 - see above
+
+    found = []
+    for name, spec in specs:
+        if problems := validate(FlagPolicySpec, spec):
+            action = spec.get("action")
+            known = PolicyAction(action) if action in set(PolicyAction) else PolicyAction.DENY
+            found.append(FlagPolicy(name, known, None, one_line(str(problems[0]), _MESSAGE)))
+        else:
+            read = FlagPolicySpec.model_validate(spec)
+            found.append(FlagPolicy(name, read.action, read))
+    return tuple(found)
+
+
+def selected_policies(
+    policies: Iterable[Resource], target: Resource, home: str
+) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """The names and specs of the FlagPolicies among `policies` that judge the flags of `target`: those beside
+    it, and those of `home`, our own namespace, that select it. One whose selection cannot be read judges all.
+    """
+    found = {
+        f"{policy.namespace}/{policy.name}": policy.spec
+        for policy in policies
+        if _has_labels(target, policy.spec.get("selector"))
+        and (
+            policy.namespace == target.namespace
+            if policy.namespace != home
+            else _is_named(target.namespace, policy.spec.get("namespaces"))
+        )
+    }
+    return tuple((name, found[name]) for name in sorted(found))
+
+
+def _has_labels(target: Resource, selector: object) -> bool:
+    wanted = selector.get("matchLabels") if isinstance(selector, dict) else None
+    return not isinstance(wanted, dict) or wanted.items() <= target.labels.items()
+
+
+def _is_named(namespace: str, patterns: object) -> bool:
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        return True
+    return not patterns or matches(patterns, namespace)
+
+
+def judge(policies: Policies, after: FlagSet, around: Circumstances) -> Iterator[UnmetPolicy]:
+    """What the change from what is served now to `after` does not meet. Raises TooManyJudgementsError."""
+    if not policies.policies:
+        return
+    from controller.authoring.plans import Beside, plan_flags, rollouts_by_flag  # noqa: PLC0415 - see above
+
+    before = around.before or FlagSet()
+    changed = diff(before, after)
+    if len(changed.keys) * len(policies.policies) > MOST_JUDGEMENTS:
+        raise TooManyJudgementsError(
+            f"{len(changed.keys)} flags change, and {len(policies.policies)} policies judge each: more than "
+            f"{MOST_JUDGEMENTS} judgements; change fewer at once, or make several flag sets"
+        )
+    rollouts = rollouts_by_flag(around.rollouts, before, after)
+    beside = Beside(rollouts=rollouts, overrides=around.overrides)
+    plans = plan_flags(before, after, int(around.now.timestamp()), beside, measure=policies.measure)
+    yield from policies.verdicts(changed_flags(before, after, plans), around)
 
 
 def changed_flags(before: FlagSet, after: FlagSet, plans: Iterable[FlagPlan]) -> Iterator[JudgedFlag]:
@@ -279,7 +337,11 @@ def _problem(document: Document, where: str, message: str) -> Problem:
     return Problem(document.file, line, column, Severity.ERROR, FORM, said, json_path(path))
 
 
-def _not_evaluated(error: ExpressionError) -> str:
+def _looks_like_policy(value: Json) -> bool:
+    return isinstance(value, dict) and "apiVersion" not in value and not _OWN_FIELDS.isdisjoint(value)
+
+
+def _not_evaluated(error: Exception) -> str:
     return f"the policy cannot be evaluated: {error}"
 
 

@@ -7,18 +7,16 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from controller.cli.printing import USAGE, Exit, exit_on, reason
 from controller.flagsets.compose import FailurePolicy, ProvenanceDetail
+from controller.flagsets.layers import SUFFIXES
 from controller.flagsets.patches import Patch
 from controller.flagsets.substitution import NAME
 from controller.local.local_options import LocalOptions
 from evaluator.flags.model import Bucketing
 from evaluator.host.times import parse_duration
-
-if TYPE_CHECKING:
-    from controller.authoring.policies import Policies
 
 PASSWORD: Final = "FLAGSTAFF_REGISTRY_PASSWORD"  # noqa: S105 - the variable's name
 _LONGEST_LINE: Final = 64 * 1024
@@ -54,24 +52,22 @@ def add_policies_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for policies on changes."""
     parser.add_argument(
         "--policies", type=Path, metavar="DIR",
-        help="judge flags by the policies in this folder, a file each (*.yaml, *.yml or *.json)",
+        help="judge flags by the policies in this folder, a file each (*.yaml, *.yml or *.json), in place of "
+        "policies/ at the top",
     )  # fmt: skip
 
 
-def policies_of(options: argparse.Namespace) -> Policies | None:
-    """The policies that the command line names. Raises Exit."""
+def policy_files(options: argparse.Namespace) -> list[tuple[str, bytes]] | None:
+    """The files of the folder of policies that the command line names. Raises Exit."""
     if options.policies is None:
         return None
-    # Imported here: the library of expressions takes long to load.
-    from controller.authoring.policies import POLICY_SUFFIXES, read_policies
-
     folder: Path = options.policies
     with exit_on(USAGE, OSError):
-        files = sorted(file for file in folder.iterdir() if file.name.endswith(POLICY_SUFFIXES))
+        files = sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES))
         contents = [(str(file), file.read_bytes()) for file in files]
     if not contents:
         raise Exit(f"{folder} has no policies: no *.yaml, *.yml or *.json", USAGE)
-    return read_policies(contents)
+    return contents
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.fields import parse_spec
 from controller.api.flagset import FlagSetSpec, Validation, target_name
+from controller.authoring.plans import rollouts_by_flag
 from controller.cli.arguments import add_reading_arguments, local_options
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.flag_changes import FlagChanges, as_markdown, as_text, compare
-from controller.cli.flag_trace import rollouts_by_flag, rollouts_of_set
 from controller.cli.output import add_output_argument, document, plain
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on
 from controller.cli.problems import failures
+from controller.delivery.rollouts import rollouts_of_set
 from controller.flagsets.compose import Composition, FailurePolicy
 from controller.flagsets.patches import Patch
 from controller.local.commits import read_tree
@@ -244,7 +245,8 @@ class Compared:
     @property
     def rollouts_by_flag(self) -> dict[str, str]:
         """The names of the FlagRollouts that roll the change out, by flag."""
-        return rollouts_by_flag(self.rollouts, self.before, self.after.flag_set)
+        known = [(rollout.name, spec.flags) for rollout, spec in self.rollouts]
+        return rollouts_by_flag(known, self.before, self.after.flag_set)
 
     def print_bad(self, options: argparse.Namespace) -> bool:
         """Whether a definition of the second side is bad; beside a text, says so on standard error."""

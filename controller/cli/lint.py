@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.meta import SUBJECT
 from controller.authoring.flag_life import life_notes
+from controller.authoring.policies import NO_POLICIES, Circumstances, Policies, standing_flags
 from controller.cli.arguments import (
     add_policies_argument,
     add_reading_arguments,
     committed_reference,
-    policies_of,
+    policy_files,
     substitutions,
     verify_keys,
 )
@@ -26,8 +27,10 @@ from controller.flagsets.constant_parts import constant_parts
 from controller.flagsets.inputs import steps as steps_of
 from controller.flagsets.layers import (
     PathRefused,
+    definition_places,
     fixed_prefix,
     read_files,
+    read_own_policies,
     segments_beside,
     select,
     unread_problems,
@@ -35,7 +38,7 @@ from controller.flagsets.layers import (
 from controller.flagsets.patches import Patch, apply_patches
 from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.segments import is_segment_file
-from controller.local.commits import definition_places, read_commit
+from controller.local.commits import read_commit
 from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
 from controller.runtime.clock import now
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
-    from controller.authoring.policies import Policies
     from evaluator.flags.layer import Layer
     from evaluator.flags.model import FlagSet
 
@@ -142,20 +144,19 @@ def _manifests(paths: Sequence[str]) -> tuple[list[Problem], str]:
 
 def _flags(arguments: argparse.Namespace) -> Linted:
     with exit_on(USAGE, Setback):
-        read = _reader(arguments)
+        read, policies = _readers(arguments)
         steps = steps_of(substitutions(arguments), arguments.age_key or "")
-        policies = policies_of(arguments)
         if arguments.layers:
             valid, problems = lint_layers(
                 read, arguments.layers, steps, arguments.patches, policies, arguments.depends_on
             )
         else:
             valid, problems = lint_documents(read, arguments.documents, steps, policies)
-        return valid, [*problems, *(policies.problems if policies else ())]
+        return valid, [*problems, *policies.problems]
 
 
 def lint_documents(
-    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, policies: Policies | None = None
+    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, policies: Policies = NO_POLICIES
 ) -> Linted:
     """Lint every document that `paths` name, each on its own. Raises Setback."""
     flags, holds_flags = 0, False
@@ -214,7 +215,7 @@ def lint_layers(
     paths: Sequence[str],
     steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
-    policies: Policies | None = None,
+    policies: Policies = NO_POLICIES,
     depends_on: Sequence[str] = (),
 ) -> Linted:
     """The one flag set that the layers `paths` make; `depends_on` are sets whose flags it may need. Raises
@@ -239,7 +240,7 @@ def lint_layers(
     ]
 
 
-def _by_place(parsed: Parsed, layers: Sequence[Layer], policies: Policies | None) -> list[Problem]:
+def _by_place(parsed: Parsed, layers: Sequence[Layer], policies: Policies) -> list[Problem]:
     """Problems and notes."""
     problems = (
         *parsed.problems,
@@ -252,24 +253,42 @@ def _by_place(parsed: Parsed, layers: Sequence[Layer], policies: Policies | None
     return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 
 
-def _unmet(policies: Policies | None, parsed: Parsed, layers: Sequence[Layer]) -> Iterator[Problem]:
+def _unmet(policies: Policies, parsed: Parsed, layers: Sequence[Layer]) -> Iterator[Problem]:
     """What the flags do not meet as they are: `plan` knows what changes."""
-    if policies is None:
+    if not policies.policies:
         return
-    from controller.authoring.policies import Circumstances, standing_flags
-
     around = Circumstances(now(), places=definition_places(layers))
     for verdict in policies.verdicts(standing_flags(parsed.flag_set), around):
         yield verdict.problem
 
 
+def _place(path: str) -> tuple[Path, str]:
+    """The folder that has a path's files, and the path in it."""
+    if not Path(path).is_absolute() and ".." not in Path(path).parts:
+        return Path(), path
+    fixed = Path(fixed_prefix(path))
+    root = fixed if fixed.is_dir() else fixed.parent
+    return root, Path(path).relative_to(root).as_posix()
+
+
+def _policies_on_disk(paths: Sequence[str], folder: list[tuple[str, bytes]] | None) -> Policies:
+    """The policies beside the files, and those at the top of the folder that has them."""
+    patterns: dict[Path, list[str]] = {}
+    for path in paths:
+        root, pattern = _place(path)
+        patterns.setdefault(root, []).append(pattern)
+    found = NO_POLICIES
+    for root, of_root in patterns.items():
+        tree = read_working_tree(root, of_root)
+        own = read_own_policies(tree.files, of_root, tree.skipped, folder)
+        problems = [replace(problem, file=str(root / problem.file)) for problem in own.problems]
+        found = Policies((*found.policies, *own.policies), (*found.problems, *problems))
+    return found
+
+
 def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
     """The files as they are on disk, under the names that the user typed."""
-    root, pattern = Path(), path
-    if Path(path).is_absolute() or ".." in Path(path).parts:
-        fixed = Path(fixed_prefix(path))
-        root = fixed if fixed.is_dir() else fixed.parent
-        pattern = Path(path).relative_to(root).as_posix()
+    root, pattern = _place(path)
     tree = read_working_tree(root, [pattern])
     if problems := unread_problems(tree.skipped, tree.files, [pattern]):
         return [], [replace(problem, file=str(root / problem.file)) for problem in problems]
@@ -284,9 +303,11 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
     return [(str(root / name), tree.files[name]) for name in names], []
 
 
-def _reader(arguments: argparse.Namespace) -> Read:
+def _readers(arguments: argparse.Namespace) -> tuple[Read, Policies]:
+    folder = policy_files(arguments)
     if arguments.ref is None and arguments.source is None:
-        return _on_disk
+        named = [path for path in arguments.layers or arguments.documents if path != STDIN]
+        return _on_disk, _policies_on_disk(named, folder)
     paths = (*(arguments.layers or arguments.documents), *arguments.depends_on)
     reference = committed_reference(arguments.ref)
     options = LocalOptions(
@@ -298,10 +319,12 @@ def _reader(arguments: argparse.Namespace) -> Read:
         region=arguments.region,
         verify_keys=verify_keys(arguments),
     )
-    return asyncio.run(_commit_reader(options))
+    return asyncio.run(_commit_readers(options, folder))
 
 
-async def _commit_reader(options: LocalOptions) -> Read:
+async def _commit_readers(
+    options: LocalOptions, folder: list[tuple[str, bytes]] | None
+) -> tuple[Read, Policies]:
     commit, tree = await read_commit(options)
     announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
 
@@ -311,7 +334,7 @@ async def _commit_reader(options: LocalOptions) -> Read:
         names = [*select(tree, path), *segments_beside(tree, path)]
         return [(name, tree[name]) for name in names], []
 
-    return read
+    return read, read_own_policies(tree, options.paths, commit.skipped, folder)
 
 
 def _stdin() -> tuple[str, bytes]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from controller.authoring.flag_test_files import is_test_file
 from controller.cli.printing import USAGE, Exit
+from controller.flagsets.layers import is_beside_definitions
 from controller.pods.near_misses import near_misses
 from controller.validation.object_problems import GROUPS, KINDS, describe, object_problems, schemas
 from controller.validation.structural_schema import SchemaProblem, nearest
@@ -213,7 +213,9 @@ def _files(path: str) -> list[str]:
     place = Path(path)
     if path == STDIN or not place.is_dir():
         return [path]
-    found = (file for file in place.rglob("*") if file.suffix in _ENDINGS and not is_test_file(file.name))
+    found = (
+        file for file in place.rglob("*") if file.suffix in _ENDINGS and not is_beside_definitions(file.name)
+    )
     files = sorted(filter(Path.is_file, found))
     patches = {patch for file in place.rglob("*") if file.name in _KUSTOMIZATIONS for patch in _patches(file)}
     return [str(file) for file in files if file.resolve() not in patches]

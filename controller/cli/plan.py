@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Final
 from controller.authoring.change_tests import covering_tests
 from controller.authoring.plan_words import FORGES
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
-from controller.cli.arguments import add_policies_argument, policies_of
+from controller.authoring.policies import Circumstances, changed_flags
+from controller.cli.arguments import add_policies_argument, policy_files
 from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text
 from controller.cli.clusters import run_on_cluster, scope_of
 from controller.cli.diff import Compared, Shown, add_comparison_arguments, exit_with, read_compared
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain
 from controller.cli.plan_rollout import read_contexts, read_rollouts
 from controller.cli.printing import UNREACHABLE, USAGE, exit_on
-from controller.flagsets.layers import LayersRefused, read_layers, read_tests
-from controller.local.commits import definition_places
+from controller.flagsets.layers import (
+    LayersRefused,
+    definition_places,
+    read_layers,
+    read_own_policies,
+    read_tests,
+)
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 
@@ -108,15 +114,12 @@ def _show(options: argparse.Namespace) -> Shown:
 def _unmet(
     options: argparse.Namespace, compared: Compared, flags: tuple[FlagPlan, ...], at: datetime
 ) -> Iterator[Problem]:
-    """What is wrong with the policies that the command line names, and what the change does not meet."""
-    policies = policies_of(options)
-    if policies is None:
-        return
-    from controller.authoring.policies import Circumstances, changed_flags
-
+    """What is wrong with the policies, and what the change does not meet."""
+    tree, paths = compared.tree, compared.local.paths
+    policies = read_own_policies(tree.files, paths, tree.skipped, policy_files(options))
     yield from policies.problems
     around = Circumstances(
-        at, compared.tree.author, environments=compared.local.paths, places=_places(compared)
+        at, tree.author, environments=paths, places=_places(compared) if policies.policies else {}
     )
     for verdict in policies.verdicts(changed_flags(compared.before, compared.after.flag_set, flags), around):
         yield verdict.problem

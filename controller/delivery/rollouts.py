@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
-from controller.api.flagrollout import KIND, PROMOTE, names_candidate
+from controller.api.fields import InvalidSpecError, parse_spec
+from controller.api.flagrollout import KIND, PROMOTE, FlagRolloutSpec, names_candidate
 from controller.api.meta import ObjectKey, Resource
 from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, ServedRollout, rollout_entries
 from controller.delivery.changed_flags import answers, numbered_users
@@ -252,6 +253,26 @@ def order_of(resource: Resource | None) -> object:
     if resource is None or resource.deleting:
         return None
     return resource.uid, set_name(resource), next(_rollouts_under_way((resource,)), None)
+
+
+def rollouts_of_set(
+    rollouts: Iterable[Resource], names: Iterable[str]
+) -> list[tuple[Resource, FlagRolloutSpec]]:
+    """The FlagRollouts that name a flag set by one of its names, the oldest first, with their specs; those
+    that cannot be read, or are being deleted, are left out.
+    """
+    return sorted(_read_specs(rollouts, frozenset(names)), key=lambda pair: (pair[0].created, pair[0].name))
+
+
+def _read_specs(
+    rollouts: Iterable[Resource], names: frozenset[str]
+) -> Iterator[tuple[Resource, FlagRolloutSpec]]:
+    for rollout in rollouts:
+        if set_name(rollout) in names and not rollout.deleting:
+            try:
+                yield rollout, parse_spec(FlagRolloutSpec, rollout)
+            except InvalidSpecError:
+                continue
 
 
 def _rollouts_under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from controller.api.artifact_status import ArtifactStatus
+    from controller.authoring.policies import Circumstances
     from controller.flagsets.applied import LastDelivered
 
 
@@ -149,7 +150,7 @@ def with_observation_time(
     find_existing: Callable[[ObjectKey], Resource | None],
 ) -> tuple[dict[str, Any], ...]:
     """The manifests with the time at which their revision was observed, unless an object has one already."""
-    moment = _later(artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time, created)
+    moment = observation_time(artifact, created)
     return tuple(
         _stamp(manifest, artifact.revision, moment, find_existing(ObjectKey.of(manifest)))
         for manifest in manifests
@@ -170,10 +171,11 @@ def _stamp(
     return {**manifest, "metadata": {**meta, "annotations": annotations}}
 
 
-def _later(moment: str, other: str) -> str:
-    """The later of two RFC 3339 times; `moment` where one cannot be read."""
-    read, later = parse_time(moment), parse_time(other)
-    return moment if read is None or later is None or later <= read else other
+def observation_time(artifact: ArtifactStatus, created: str) -> str:
+    """When a revision was first observed, but not before the FlagSet was `created`; RFC 3339 times."""
+    moment = artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time
+    read, later = parse_time(moment), parse_time(created)
+    return moment if read is None or later is None or later <= read else created
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +205,12 @@ def build(  # noqa: PLR0913, PLR0917 - one decision, all of it named at the call
     last: LastDelivered | None,
     steps: Steps = NO_STEPS,
     others: Sequence[FlagSet] = (),
+    around: Circumstances | None = None,
     *,
     named: bool = True,
 ) -> Built:
-    """Decide and render. Raises ArchiveRefused. `others`: the flag sets that this one depends on. `named`: a
-    set without a flagSetId gets the FlagSet's.
+    """Decide and render. Raises ArchiveRefused. `others`: the flag sets that this one depends on; `around`:
+    how the revision comes, without what is served; `named`: a set without a flagSetId gets the FlagSet's.
     """
     # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
@@ -228,6 +231,7 @@ def build(  # noqa: PLR0913, PLR0917 - one decision, all of it named at the call
         steps=steps,
         tests=_tests(spec),
         others=others,
+        around=around and around._replace(before=None if last is None else last.flag_set),
         patches=[Patch(f"spec.patches[{index}]", patch.patch) for index, patch in enumerate(spec.patches)],
     )
     if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):

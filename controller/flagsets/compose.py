@@ -14,7 +14,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.authoring.flag_test_runs import run_flag_tests
-from controller.flagsets.layers import DEFAULT_PATHS, LayersRefused, read_layers, read_tests
+from controller.authoring.policies import NO_POLICIES, TOO_MANY, TooManyJudgementsError, given_policies, judge
+from controller.flagsets.layers import (
+    DEFAULT_PATHS,
+    LayersRefused,
+    definition_places,
+    read_layers,
+    read_own_policies,
+    read_tests,
+)
 from controller.flagsets.patches import Patch, apply_patches
 from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
 from controller.runtime.plain_text import one_line
@@ -44,7 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from controller.authoring.flag_test_files import FlagTests
+    from controller.authoring.policies import Circumstances, Policies
     from evaluator.flags.layer import Layer
+    from evaluator.flags.merge import Parsed
 
 
 PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)
@@ -258,6 +268,8 @@ class Composition:
     """False: the revision was refused as a whole."""
     missing: tuple[str, ...] = ()
     """Keys of bad flags that have no last good definition and so are not served, sorted."""
+    judged: bool = False
+    """Whether policies judged the change."""
 
 
 def compose(  # noqa: PLR0913 - one decision, all of it named at the call
@@ -275,13 +287,15 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     patches: Sequence[Patch] = (),
     tests: RequiredTests | None = None,
     others: Sequence[FlagSet] = (),
+    around: Circumstances | None = None,
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
     Fetched.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
     Each document goes through the `steps`, the merged layers through the `patches`. The flags that would be
-    served go through the `tests`, if these are asked for. Rules may need flags of the `others`.
+    served go through the `tests`, if these are asked for, and what changes of them is judged by policies if
+    `around` says how it comes. Rules may need flags of the `others`.
     Never raises for what a tree may hold.
     """
     preparation = Preparation(steps)
@@ -306,16 +320,22 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     if tests is not None and isinstance(judged, Accepted):
         failing = _failing_tests(judged, read_tests(tree, paths or DEFAULT_PATHS, skipped), tests, bucketing)
         if failing and tests.holds:
-            parsed = replace(
-                parsed,
-                problems=tuple(sorted((*parsed.problems, *failing), key=_PLACE)),
-                bad=parsed.bad | {problem.flag for problem in failing if problem.flag is not None},
-                # What concerns no single flag, such as a file that cannot be read, may be about any.
-                whole_bad=True,
-            )
+            parsed = _with_failures(parsed, failing)
             judged, failing = accept(parsed, previous, rules), ()
+    policies = NO_POLICIES
+    if around is not None and isinstance(judged, Accepted):
+        own = read_own_policies(tree, paths or DEFAULT_PATHS, skipped)
+        # A repository that takes up policies has flags that do not meet them.
+        kept = () if around.before is None else own.policies
+        policies = own._replace(policies=(*given_policies(around.given), *kept))
+        unmet = _unmet_policies(judged.desired, policies, _placed(around, paths, layers))
+        failing += tuple(problem for problem in unmet if problem.severity is Severity.WARNING)
+        if errors := [problem for problem in unmet if problem.severity is Severity.ERROR]:
+            judged = accept(_with_failures(parsed, errors), previous, rules)
     if isinstance(judged, Refused):
-        return refuse_revision(previous, preparation.reportable(judged.problems))
+        return replace(
+            refuse_revision(previous, preparation.reportable(judged.problems)), judged=bool(policies.policies)
+        )
     flag_set = _with_provenance(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
@@ -325,7 +345,35 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,
         missing=judged.missing,
+        judged=bool(policies.policies),
     )
+
+
+def _with_failures(parsed: Parsed, failures: Sequence[Problem]) -> Parsed:
+    """The set, in which flags are bad that fail for another reason than their definitions."""
+    return replace(
+        parsed,
+        problems=tuple(sorted((*parsed.problems, *failures), key=_PLACE)),
+        bad=parsed.bad | {problem.flag for problem in failures if problem.flag is not None},
+        # What concerns no single flag, such as a file that cannot be read, may be about any.
+        whole_bad=True,
+    )
+
+
+def _placed(around: Circumstances, paths: Sequence[str], layers: Sequence[Layer]) -> Circumstances:
+    return around._replace(environments=paths or DEFAULT_PATHS, places=definition_places(layers))
+
+
+def _unmet_policies(flag_set: FlagSet, policies: Policies, around: Circumstances) -> list[Problem]:
+    """What a change does not meet. What refuses it is about no single flag."""
+    problems = list(policies.problems)
+    try:
+        for verdict in judge(policies, flag_set, around):
+            problem = verdict.problem
+            problems.append(replace(problem, flag=None) if verdict.refuses else problem)
+    except TooManyJudgementsError as error:
+        problems.append(Problem("", 0, 0, Severity.ERROR, TOO_MANY, str(error)))
+    return problems
 
 
 def _with_prerequisites(flag_set: FlagSet, needs: Mapping[str, Sequence[str]]) -> FlagSet:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.parsing import InvalidTextError, normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.authoring.flag_test_files import FlagTests, is_test_file, read_flag_tests
+from controller.authoring.policies import POLICY_FOLDER, Policies, is_policy_file, read_policies
 from controller.flagsets.segments import Segments, is_segment_file
 from controller.runtime.setbacks import Stalled
 from evaluator.flags.layer import Layer, read_layer
@@ -98,8 +99,9 @@ def select(names: Collection[str], path: str) -> list[str]:
     """
     clean = within(path)
     if clean in names:
-        if is_test_file(clean):
-            message = f"{path}: the file has tests of flags, not definitions; name the definitions beside it"
+        if is_beside_definitions(clean):
+            what = "tests of flags" if is_test_file(clean) else "a policy"
+            message = f"{path}: the file has {what}, not definitions; name the definitions beside it"
             raise PathRefused("PathInvalid", message)
         return [clean]
     recursive = clean == _EVERYTHING or clean.endswith("/" + _EVERYTHING)
@@ -114,10 +116,35 @@ def select(names: Collection[str], path: str) -> list[str]:
 
 
 def tests_beside(names: Collection[str], path: str) -> list[str]:
-    """The files of tests in the folders whose definitions `path` means, in order; with `/**` also those in
-    all folders below.
-    """
+    """The files of tests beside the definitions that `path` means, in order."""
     return _beside(names, path, is_test_file)
+
+
+def policies_of(names: Collection[str], path: str) -> list[str]:
+    """The files of policies beside the definitions that `path` means, then those that may be policies in the
+    folder for them at the top, in order.
+    """
+    in_folder = (name for name in names if posixpath.dirname(name) == POLICY_FOLDER)
+    possible = sorted(name for name in in_folder if name.endswith(SUFFIXES) and not is_test_file(name))
+    return [*_beside(names, path, is_policy_file), *possible]
+
+
+def read_own_policies(
+    tree: Mapping[str, bytes],
+    paths: Sequence[str],
+    skipped: Iterable[str],
+    folder: Sequence[tuple[str, bytes]] | None = None,
+) -> Policies:
+    """Read the policies that a tree has. `folder`: the files of another folder, each a policy, in place
+    of the tree's own. Never raises.
+    """
+    names = dict.fromkeys(name for path in paths for name in policies_of(tree, path))
+    called = [(name, tree[name]) for name in names if is_policy_file(name)]
+    if folder is None:
+        found = read_policies(called, ((name, tree[name]) for name in names if not is_policy_file(name)))
+    else:
+        found = read_policies([*called, *folder])
+    return found._replace(problems=(*unread_problems(skipped, tree, paths, policies_of), *found.problems))
 
 
 def segments_beside(names: Collection[str], path: str) -> list[str]:
@@ -161,7 +188,21 @@ def fixed_prefix(path: str) -> str:
 
 def is_definition(name: str) -> bool:
     """Whether a file may have definitions, by its name."""
-    return name.endswith(SUFFIXES) and not is_test_file(name)
+    return name.endswith(SUFFIXES) and not is_beside_definitions(name)
+
+
+def is_beside_definitions(name: str) -> bool:
+    """Whether a file has tests of flags or a policy, by its name."""
+    return is_test_file(name) or is_policy_file(name)
+
+
+def definition_places(layers: Sequence[Layer]) -> dict[str, tuple[str, int]]:
+    """File and line of each flag's definition in the highest layer that has one."""
+    pieces = {key: piece for layer in layers for key, piece in layer.flags.items()}
+    return {
+        key: (piece.document.file, piece.document.place(piece.path, key=True)[0])
+        for key, piece in pieces.items()
+    }
 
 
 def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[str]:

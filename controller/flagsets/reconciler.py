@@ -8,7 +8,7 @@ from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration
+from controller.api import featureflagconfiguration, flagpolicy
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import KIND, DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
@@ -24,7 +24,10 @@ from controller.api.status import (
     Condition,
 )
 from controller.authoring.flag_life import expiries
+from controller.authoring.policies import Circumstances, selected_policies
+from controller.delivery.overrides import BY_FLAG_SET, in_force
 from controller.delivery.progress_words import override_events
+from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET, rollouts_of_set
 from controller.flagsets import messages
 from controller.flagsets.applied import (
     LastDelivered,
@@ -34,7 +37,7 @@ from controller.flagsets.applied import (
     objects_written_by,
     require_recorded,
 )
-from controller.flagsets.build import Built, with_observation_time
+from controller.flagsets.build import Built, observation_time, with_observation_time
 from controller.flagsets.compose import ProvenanceDetail, without_author
 from controller.flagsets.delivery import AppliedObjects, DeliveryWriter, belongs_to
 from controller.flagsets.dependencies import (
@@ -50,6 +53,7 @@ from controller.flagsets.limited_build import build_in_thread
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -61,7 +65,16 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
 
     Build = Callable[
-        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps, Sequence[FlagSet]],
+        [
+            bytes,
+            FlagSetSpec,
+            ArtifactStatus,
+            Resource,
+            LastDelivered | None,
+            Steps,
+            Sequence[FlagSet],
+            Circumstances,
+        ],
         Awaitable[Built],
     ]
 
@@ -101,6 +114,7 @@ class Memory:
 
     built_from: tuple[Any, ...]
     generation: tuple[str, int]
+    around: Circumstances
     built: Built
     state: AppliedObjects
     before: str | None
@@ -109,6 +123,11 @@ class Memory:
     """Whether the objects in the cluster had been edited when this was built."""
     expiries: tuple[tuple[datetime, str], ...] = ()
     """(From when it is past its date, key) of flags that have a date."""
+
+    def serves(self, built_from: tuple[Any, ...], around: Circumstances) -> bool:
+        """Return whether another build would give the same; only policies ask how the revision comes."""
+        judged = self.built.composition.judged or around.given
+        return self.built_from == built_from and (self.around == around or not judged)
 
     def holds(self, digest: str | None) -> bool:
         """Return whether no other replica has led since, by the digest in the status now."""
@@ -145,6 +164,8 @@ class FlagSetReconciler:
     """Returns a random number from 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     inputs: InputReader = NO_INPUTS
+    home: str = ""
+    """Our own namespace, whose FlagPolicies judge the flag sets of others."""
     build: Build = build_in_thread
     advise: messages.Advise = messages.IN_CLUSTER
     memory: dict[ObjectKey, Memory] = field(default_factory=dict)
@@ -189,11 +210,12 @@ class FlagSetReconciler:
     ) -> Result:
         try:
             artifact = source_artifact(resource, spec, self.objects)
+            around = self._circumstances(resource, spec, artifact, now)
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
             await require_dependencies(resource, spec, self.objects, artifact)
             so_far.status |= FlagSetStatus(last_attempted_revision=artifact.revision)
-            memory = await self._build_or_recall(resource, spec, artifact, now)
+            memory = await self._build_or_recall(resource, spec, artifact, around, now)
         except Setback:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
             await self._keep(resource, spec, so_far, now)
@@ -241,7 +263,12 @@ class FlagSetReconciler:
         )
 
     async def _build_or_recall(
-        self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
+        self,
+        resource: Resource,
+        spec: FlagSetSpec,
+        artifact: ArtifactStatus,
+        around: Circumstances,
+        now: datetime,
     ) -> Memory:
         generation = (resource.uid, resource.generation)
         accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
@@ -252,7 +279,7 @@ class FlagSetReconciler:
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
             # Once the edit is undone, the object shows again which revision it is of.
             memory = None
-        if memory is not None and memory.built_from == built_from:
+        if memory is not None and memory.serves(built_from, around):
             return memory
         others = await self._needed_sets(resource, spec) if needed else ()
         archive = await self._read(resource, spec, artifact, now)
@@ -263,7 +290,7 @@ class FlagSetReconciler:
             last = await asyncio.to_thread(last_applied, written, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
-        built = await self.build(archive, spec, artifact, resource, last, inputs.steps, others)
+        built = await self.build(archive, spec, artifact, resource, last, inputs.steps, others, around)
         state = AppliedObjects(
             with_observation_time(built.manifests, artifact, resource.created, self.objects.get)
         )
@@ -272,7 +299,7 @@ class FlagSetReconciler:
             state.dispute, state.kept = memory.state.dispute, memory.state.kept
         if spec.drift_policy is DriftPolicy.WARN:
             state.settled = _was_applied(resource, memory, built, state)
-        memory = Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
+        memory = Memory(built_from, generation, around, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
         memory.expiries = expiries(built.composition.flag_set)
         if built.manifests:
@@ -284,6 +311,34 @@ class FlagSetReconciler:
         made = [self.memory[key].built.composition for key in keys if key in self.memory]
         built = {composition.digest: composition.flag_set for composition in made}
         return await asyncio.to_thread(needed_sets, resource, spec, self.objects, built)
+
+    def _circumstances(
+        self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
+    ) -> Circumstances:
+        """How the revision comes: verdicts on it stay as they are while time passes."""
+        names = {resource.name, spec.target.name or resource.name}
+        rollouts, overrides = (
+            [found for name in sorted(names) for found in self.objects.find(index, resource.namespace, name)]
+            for index in (ROLLOUTS_BY_FLAG_SET, BY_FLAG_SET)
+        )
+        forced = in_force(overrides, now.timestamp())
+        observed = parse_time(observation_time(artifact, resource.created)) or parse_time(resource.created)
+        return Circumstances(
+            observed or now,
+            artifact.author,
+            artifact.verified_by,
+            rollouts=[(rollout.name, read.flags) for rollout, read in rollouts_of_set(rollouts, names)],
+            given=selected_policies(
+                (
+                    policy
+                    for namespace in {self.home, resource.namespace}
+                    for policy in self.objects.of_kind(flagpolicy.KIND, namespace)
+                ),
+                resource,
+                self.home,
+            ),
+            overrides={override.flag: override.name for override in reversed(forced)},
+        )
 
     async def _read(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flaggrant, flagrollout, flagset, flagshard
+from controller.api import featureflagconfiguration, flaggrant, flagpolicy, flagrollout, flagset, flagshard
 from controller.api.artifact_status import SourceStatus
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import list_items, source_key, target_name
@@ -156,6 +156,12 @@ def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     yield from keys_listed_by(BY_FOREIGN_SOURCE, lambda source: str(source.key))(cache, change)
 
 
+def _judged(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """All FlagSets: which are judged depends on where we run, and a FlagSet knows what it was judged by."""
+    del change
+    yield from (flag_set.key for flag_set in cache.of_kind(flagset.KIND))
+
+
 def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     yield from keys_listed_by(BY_DEPENDENCY, _name_of)(cache, change)
     if change.after is None and change.latest.key.kind == flagset.KIND:
@@ -203,6 +209,7 @@ FLAG_SETS: Final = Reconciles(
             changed=lambda grant: grant and grant.spec,
             keys=keys_listed_by(BY_FOREIGN_SOURCE, lambda grant: grant.namespace),
         ),
+        Watch(frozenset({flagpolicy.KIND}), changed=lambda policy: policy and policy.spec, keys=_judged),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
         Watch(_DEPENDENCIES, changed=version_of, keys=keys_listed_by(BY_QUESTION, _name_of)),
         Watch(

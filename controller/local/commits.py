@@ -174,12 +174,3 @@ def _last_change(folder: str, commit: str, places: Sequence[FlagPlace]) -> LastC
     author = f"{newest.author.name} <{newest.author.email}>"
     subject = newest.message.partition("\n")[0]
     return LastChange(str(newest.id), author, newest.commit_time, subject)
-
-
-def definition_places(layers: Sequence[Layer]) -> dict[str, tuple[str, int]]:
-    """File and line of each flag's definition in the highest layer that has one."""
-    pieces = {key: piece for layer in layers for key, piece in layer.flags.items()}
-    return {
-        key: (piece.document.file, piece.document.place(piece.path, key=True)[0])
-        for key, piece in pieces.items()
-    }

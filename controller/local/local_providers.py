@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.api.addresses import SCHEME, parse_location
+from controller.authoring.policies import POLICY_FOLDER
 from controller.flagsets.layers import is_definition
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
 from controller.sources import source_files
@@ -90,8 +91,10 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
         reference=options.reference,
         mirror_root=Path(),
         interval=options.interval,
-        # What the source itself says is to be ignored is needed whatever the paths are.
-        paths=(*map(_with_neighbours, options.read_paths), source_files.FILE) if options.paths else (),
+        # What the source says is to be ignored, and its policies, are needed whatever the paths are.
+        paths=(*map(_with_neighbours, options.read_paths), source_files.FILE, POLICY_FOLDER)
+        if options.paths
+        else (),
     )
     if options.verify_keys:
         if any(name.endswith(".asc") for name in options.verify_keys):

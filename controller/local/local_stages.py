@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from controller.api.artifact_status import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import ObjectKey, Resource
+    from controller.authoring.policies import Circumstances
     from controller.flagsets.preparation import Steps
     from controller.local.local_options import LocalOptions
     from controller.local.local_rollouts import LocalRollouts
@@ -144,7 +145,7 @@ class LocalStages:
                 random.random,
                 options.provenance,
                 InputReader(self._keys),
-                self._build_aside,
+                build=self._build_aside,
                 advise=in_file,
             ),
         }
@@ -240,7 +241,7 @@ class LocalStages:
         files = unpack(archive)
         return needed_sets(WorkingTree(files, take_skipped(files)), self._options)
 
-    def _build(
+    def _build(  # noqa: PLR0913, PLR0917 - as the reconciler calls it
         self,
         archive: bytes,
         spec: FlagSetSpec,
@@ -249,11 +250,12 @@ class LocalStages:
         last: LastDelivered | None,
         steps: Steps,
         _others: Sequence[FlagSet],
+        around: Circumstances,
     ) -> Built:
         with self._pause_gc(), one_process():
             needed = self._needed(archive)
             # The only set of a process needs no name that distinguishes it from others.
-            built = build(archive, spec, artifact, resource, last, steps, needed, named=False)
+            built = build(archive, spec, artifact, resource, last, steps, needed, around, named=False)
         made = built.composition
         if built.too_large:
             problem = Problem("", 0, 0, Severity.ERROR, "too-large", built.too_large)

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.archive import too_large
-from controller.authoring.flag_test_files import is_test_file
+from controller.authoring.policies import POLICY_FOLDER
 from controller.flagsets.compose import Composition, compose, provenance_of
 from controller.flagsets.inputs import steps
 from controller.flagsets.layers import (
     PathRefused,
     fixed_prefix,
+    is_beside_definitions,
     is_definition,
+    policies_of,
     segments_beside,
     select,
     tests_beside,
@@ -151,8 +153,8 @@ def needed_sets(tree: WorkingTree, options: LocalOptions) -> tuple[FlagSet, ...]
 
 
 def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
-    """The files below `root` that `paths` mean, and the tests and lists beside them; where one means none,
-    also the names of other files.
+    """The files below `root` that `paths` mean, and the tests, lists and policies for them; where one means
+    none, also the names of other files.
 
     Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one
     cannot be read.
@@ -160,7 +162,7 @@ def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
     skipped: list[str] = []
     files: dict[str, bytes] = {}
     try:
-        for path in paths:
+        for path in (*paths, POLICY_FOLDER):
             for name in _candidates(root, path, skipped):
                 files[name] = b""
                 if len(files) + len(skipped) > _LIMITS.entries:
@@ -184,7 +186,7 @@ def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
             return ()
     if (root / start).is_file():
         beside = _walk(root, posixpath.dirname(start), skipped, deep=False)
-        return (start, *(name for name in beside if is_test_file(name) or is_segment_file(name)))
+        return (start, *(name for name in beside if is_beside_definitions(name) or is_segment_file(name)))
     below = within(path).removeprefix(start).strip("/")
     return _walk(root, start, skipped, deep="/" in below or "**" in below)
 
@@ -217,7 +219,8 @@ def _select_names(names: Collection[str], paths: Sequence[str]) -> tuple[set[str
     all_found = True
     for path in paths:
         try:
-            meant.update(select(names, path), tests_beside(names, path), segments_beside(names, path))
+            meant.update(select(names, path), segments_beside(names, path))
+            meant.update(tests_beside(names, path), policies_of(names, path))
         except PathRefused:
             all_found = False
     return meant, all_found

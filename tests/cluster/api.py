@@ -29,6 +29,7 @@ _GROUPS: Final = {
     "flagset": "apis/flagstaff.dev/v1beta1",
     "flaggrant": "apis/flagstaff.dev/v1beta1",
     "flagoverride": "apis/flagstaff.dev/v1beta1",
+    "flagpolicy": "apis/flagstaff.dev/v1beta1",
     "flagrollout": "apis/flagstaff.dev/v1beta1",
     "metrictemplate": "apis/flagstaff.dev/v1beta1",
     "flagreceiver": "apis/flagstaff.dev/v1beta1",

@@ -48,6 +48,11 @@ TEMPLATE: Final[dict[str, Any]] = {
     "provider": {"type": "prometheus", "address": "http://prometheus:9090"},
     "query": "up",
 }
+POLICY: Final[dict[str, Any]] = {
+    "action": "Deny",
+    "matchConditions": [{"name": "changed", "expression": 'plan.change == "Changed"'}],
+    "validations": [{"expression": "plan.most <= 10", "message": "too many users at once"}],
+}
 HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
 PROVIDER: Final = {"type": "generic", "address": "https://alerts.example.com/"}
 ALERT: Final = {"providerRef": {"name": "x"}, "eventSources": [{"kind": "FlagSet", "name": "*"}]}
@@ -293,6 +298,9 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         {"provider": {"type": "http", "address": "https://h", "jsonPath": "$"}, "query": ".example.com/"},
         "they begin with / or ?",
     ),
+    "an unknown action": (
+        "FlagPolicy", {**POLICY, "action": "Refuse"}, r"spec\.action: Unsupported value",
+    ),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 
@@ -407,7 +415,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
         "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant", "flagoverrides": "fover",
-        "flagrollouts": "froll", "metrictemplates": "mtmpl",
+        "flagrollouts": "froll", "metrictemplates": "mtmpl", "flagpolicies": "fpol",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
         "featureflagsources": "ffs", "inprocessconfigurations": "ipc", "flagds": "fd",
         "evaluatorupgrades": "eup",
@@ -429,6 +437,7 @@ COLUMNS: Final = {
     "fover": "NAME SET FLAG VARIANT REASON EXPIRES STATE READY AGE STATUS",
     "froll": "NAME SET PHASE RUNNING FURTHEST READY AGE STATUS",
     "mtmpl": "NAME PROVIDER AGE",
+    "fpol": "NAME ACTION AGE",
     "ffc": "NAME READY REVISION FLAGS SERVED ROLLOUT OVERRIDE AGE",
     "ffs": "NAME READY SOURCE PROVIDER AGE STATUS",
     "ipc": "NAME READY SELECTOR HOST AGE STATUS",
@@ -449,6 +458,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         body("FlagOverride", OVERRIDE),
         body("FlagRollout", ROLLOUT),
         body("MetricTemplate", TEMPLATE),
+        body("FlagPolicy", POLICY),
         configuration_of({"flagSpec": FLAGS}),
         configuration_of({"sources": [{"source": "x"}]}, kind="FeatureFlagSource"),
         configuration_of({"selector": "x"}, kind="InProcessConfiguration"),
@@ -464,7 +474,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     "kind",
     [
         "flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "flaggrant", "flagoverride",
-        "flagrollout", "metrictemplate",
+        "flagrollout", "metrictemplate", "flagpolicy",
         "ffc", "ff", "ffs",
         "ipc", "flagd", "flagshard", "evaluatorupgrade",
     ],

@@ -16,6 +16,7 @@ from tests.cluster.test_kinds import (
     GRANT,
     HOOK,
     OVERRIDE,
+    POLICY,
     PROVIDER,
     REFUSED,
     ROLLOUT,
@@ -75,6 +76,7 @@ SAME: Final = {
         ("FlagSource", SOURCE), ("FlagSet", SET), ("FlagReceiver", HOOK), ("FlagProvider", PROVIDER),
         ("FlagAlert", ALERT), ("FlagGrant", GRANT), ("FlagShard", SHARD), ("EvaluatorUpgrade", {}),
         ("FlagOverride", OVERRIDE), ("FlagRollout", ROLLOUT), ("MetricTemplate", TEMPLATE),
+        ("FlagPolicy", POLICY),
     )},
     **{f"refused for {name}": body(kind, spec) for name, (kind, spec, _) in REFUSED.items()},
     **{

@@ -73,6 +73,8 @@ class World:
     """Those that were to read ConfigMaps and Secrets."""
     now: datetime = START
     detail: ProvenanceDetail = ProvenanceDetail.FULL
+    home: str = ""
+    """The namespace whose FlagPolicies judge all."""
     values: dict[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
     """What ConfigMaps and Secrets hold, by (kind, name)."""
     before: dict[str, Any] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class World:
             lambda: 0.5,
             self.detail,
             InputReader(self._values("Secret"), self._values("ConfigMap")),
+            self.home,
         )
 
     def _values(self, kind: str) -> Read:

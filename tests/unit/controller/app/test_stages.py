@@ -268,6 +268,15 @@ def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
     assert keys == {ObjectKey("FlagSet", "other", "elsewhere")}
 
 
+def test_a_policy_wakes_all_flag_sets_as_it_may_judge_any() -> None:
+    policy = thing("FlagPolicy", "quiet", namespace="platform")
+    sets = {each.key for each in THERE if each.key.kind == "FlagSet"}
+    assert keys_woken(None, policy) == sets
+    assert keys_woken(*update(policy, spec={"action": "Warn"})) == sets
+    assert keys_woken(policy, None) == sets
+    assert keys_woken(*update(policy, labels={"a": "b"})) == set()
+
+
 def test_an_object_over_a_quota_is_woken_when_another_makes_room() -> None:
     kind, less = "FlagSource", stored_status(1)
     conditions = [{"type": "Ready", "status": "False", "reason": "QuotaExceeded"}]

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
+from controller.api.flagpolicy import PolicyAction
 from controller.authoring.plans import Beside, plan_flags
 from controller.authoring.policies import (
     MOST_POLICIES,
     Circumstances,
-    PolicyAction,
     changed_flags,
     read_policies,
     standing_flags,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from controller.authoring.plans import rollouts_by_flag
 from controller.cli.flag_changes import FlagChanges, as_markdown, as_text
-from controller.cli.flag_trace import rollout_text, rollouts_by_flag, rollouts_of_set
+from controller.cli.flag_trace import rollout_text
 from controller.cli.flags import lines
 from controller.delivery.flag_state import FlagState
+from controller.delivery.rollouts import rollouts_of_set
 from evaluator.flags.model import Flag, FlagSet, State
 from tests.worlds.delivery import WORLDS
 from tests.worlds.objects import thing
@@ -45,7 +47,10 @@ def test_of_two_rollouts_of_one_flag_the_older_is_named_and_new_flags_are_in_non
         flag_set(pay="off", cart="off", same="on"),
         flag_set(pay="on", cart="on", same="on", new="on"),
     )
-    assert rollouts_by_flag(pairs, before, after) == {"cart": "all", "pay": "old"}
+    assert rollouts_by_flag([(rollout.name, spec.flags) for rollout, spec in pairs], before, after) == {
+        "cart": "all",
+        "pay": "old",
+    }
 
 
 def test_a_comparison_says_what_is_rolled_out_in_steps() -> None:
