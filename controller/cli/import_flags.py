@@ -13,7 +13,7 @@ from controller.importers.formats import BOUNDS, FORMATS, import_files
 from controller.importers.model import ImportRefusal, Remark  # noqa: TC001 - pydantic reads the annotations
 from controller.importers.moves import CutOver, frozen, moved_shares
 from controller.importers.reading import ImportOptions, UnreadableFile
-from controller.importers.writer import files, layered
+from controller.importers.writer import files
 from controller.runtime.clock import now
 from evaluator.flags.text import quote
 
@@ -133,16 +133,17 @@ def _compare(imported: Imported, file: Path) -> list[FlagComparison]:
 
 
 def _write(imported: Imported, folder: Path) -> list[str]:
-    """Write all files, or none where one is there already."""
-    contents = {folder / name: text for name, text in files(layered(imported))}
-    taken = next((path for path in contents if path.exists()), None)
-    if taken is not None:
-        raise Exit(f"{taken} is there already; nothing was written", USAGE)
+    """Write all files into a folder that is empty or not there."""
+    written = []
     with exit_on(USAGE, OSError):
-        for path, text in contents.items():
+        if folder.exists() and any(folder.iterdir()):
+            raise Exit(f"{folder} is not empty; nothing was written", USAGE)
+        for name, text in files(imported):
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    return [str(path) for path in contents]
+            written.append(str(path))
+    return written
 
 
 def _words(report: ImportReport, options: argparse.Namespace) -> Iterator[str]:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from controller.importers.model import Imported, ImportRefusal
-from controller.importers.reading import ImportOptions, ImportReading, NoExactForm, SourceFile, UnreadableFile
+from controller.importers.reading import (
+    ImportOptions,
+    ImportReading,
+    NoExactForm,
+    SourceFile,
+    UnreadableFile,
+    flags_needed,
+)
 from controller.importers.writer import definitions
 from evaluator.flags.document import read_document
 from evaluator.flags.merge import parse
@@ -18,10 +25,14 @@ from evaluator.flags.problems import Severity
 from evaluator.flags.text import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from controller.importers.model import ImportedFlag
 
 BOUNDS: Final = Bounds(document_bytes=64 * 1024 * 1024, nodes=10_000_000, depth=60)
 """Bounds of a file that is imported."""
+_PORTION: Final = 500
+"""Flags that lint judges at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +70,12 @@ def import_files(
     for environment, name, data in files:
         by_environment[environment].append(_read(name, data))
     try:
-        for environment, group in by_environment.items():
+        while by_environment:
+            environment, group = by_environment.popitem()
             reading.options = replace(options, environment=environment)
             reader.read(group, reading)
+            # What was read is several times as large as what is kept of it.
+            del group
     except NoExactForm as refused:
         raise UnreadableFile(f"{refused.place}: {refused.message}") from None
     except RecursionError:
@@ -83,10 +97,40 @@ def _read(name: str, data: bytes) -> SourceFile:
 
 def _refused_by_lint(imported: Imported) -> Iterator[ImportRefusal]:
     """Flags that lint would refuse, each once."""
-    places = {flag.key: flag.place for flag in imported.flags}
+    refused: dict[str, ImportRefusal] = {}
     for environment in {name for flag in imported.flags for name in flag.targeting}:
-        parsed = parse(orjson.dumps(definitions(imported, environment)), file="imported.json")
-        for problem in parsed.problems:
-            place = places.pop(problem.flag or "", None)
-            if problem.flag is not None and place is not None:
-                yield ImportRefusal(problem.flag, place, f"as a definition of ours: {problem.message}")
+        for flags in _groups(imported.flags):
+            part = replace(imported, flags=flags)
+            for refusal in _refused_of(part, environment):
+                refused.setdefault(refusal.name, refusal)
+    yield from refused.values()
+
+
+def _groups(flags: Sequence[ImportedFlag]) -> Iterator[tuple[ImportedFlag, ...]]:
+    """Portions of flags that lint can judge alone: all that need each other are in one."""
+    by_key = {flag.key: flag for flag in flags}
+    linked = {flag.key for flag in flags if flags_needed(flag)}
+    linked |= {key for name in linked for key in flags_needed(by_key[name])}
+    yield tuple(flag for flag in flags if flag.key in linked)
+    alone = [flag for flag in flags if flag.key not in linked]
+    for start in range(0, len(alone), _PORTION):
+        yield tuple(alone[start : start + _PORTION])
+
+
+def _refused_of(imported: Imported, environment: str) -> Iterator[ImportRefusal]:
+    flags = imported.flags
+    if not flags:
+        return
+    parsed = parse(orjson.dumps(definitions(imported, environment)), file="imported.json")
+    if parsed.whole_bad and len(flags) > 1:
+        middle = len(flags) // 2
+        yield from _refused_of(replace(imported, flags=flags[:middle]), environment)
+        yield from _refused_of(replace(imported, flags=flags[middle:]), environment)
+        return
+    problems = {problem.flag: problem.message for problem in reversed(parsed.problems)}
+    other = problems.get(None, "it has a fault")
+    bad = {flags[0].key} if parsed.whole_bad else parsed.bad | parsed.warned
+    for flag in flags:
+        if flag.key in bad:
+            message = f"as a definition of ours: {problems.get(flag.key, other)}"
+            yield ImportRefusal(flag.key, flag.place, message)

@@ -209,6 +209,11 @@ def _needs_of_flag(flag: ImportedFlag) -> Iterator[tuple[bool, str]]:
             yield from needs(rule.when)
 
 
+def flags_needed(flag: ImportedFlag) -> set[str]:
+    """The keys of the flags that a flag needs itself."""
+    return {name for is_segment, name in _needs_of_flag(flag) if not is_segment}
+
+
 def _lost(
     flags: Mapping[str, ImportedFlag], segments: Mapping[str, Segment], refused: Collection[tuple[bool, str]]
 ) -> Iterator[ImportRefusal]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import orjson
 import yaml
 
 from controller.importers.conditions import both, buckets, has_bucket, in_arm, object_rule, rule_of, simplify
@@ -30,8 +32,12 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json
 
-FLAGS_OF_A_FILE: Final = 1000
+FLAGS_OF_A_FILE: Final = 500
 """Most flags that are written into one file."""
+_MOST_YAML: Final = 1024 * 1024
+"""Largest file that is written as YAML, in bytes of its JSON."""
+_MOST_INDENTED: Final = 8 * _MOST_YAML
+"""Largest file that is indented: one of more than 16 MiB is read nowhere."""
 _SHORT: Final = 80
 """Longest collection that is written in one line, in characters."""
 _NAMES: Final = 2
@@ -81,14 +87,35 @@ def flag_definition(flag: ImportedFlag, environment: str) -> dict[str, Json]:
     return definition
 
 
-def layered(imported: Imported) -> dict[str, dict[str, Json]]:
-    """Documents by folder: `base` with what is the same in all environments, and `overlays/NAME` with the
-    rest; without environments the one folder `""`.
+def files(imported: Imported) -> Iterator[tuple[str, str]]:
+    """The paths and texts of the files: `base` with what all environments share, and `overlays/NAME` with the
+    rest; without environments all is in the one folder. Large ones are JSON, which is read faster.
     """
     environments = sorted({name for flag in imported.flags for name in flag.targeting})
+    starts = range(0, max(1, len(imported.flags)), FLAGS_OF_A_FILE)
+    for number, start in enumerate(starts, 1):
+        flags = imported.flags[start : start + FLAGS_OF_A_FILE]
+        segments = imported.segments if number == 1 else ()
+        name = "flags" if len(starts) == 1 else f"flags-{number:02}"
+        part = replace(imported, flags=flags, segments=segments)
+        for folder, document in layered(part, environments).items():
+            yield _file(f"{folder}/{name}".lstrip("/"), {"flags": {}} | document)
+
+
+def _file(path: str, document: Json) -> tuple[str, str]:
+    as_json = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    if len(as_json) > _MOST_INDENTED:
+        return f"{path}.json", orjson.dumps(document).decode()
+    if len(as_json) > _MOST_YAML:
+        return f"{path}.json", as_json.decode()
+    return f"{path}.yaml", to_yaml(document)
+
+
+def layered(imported: Imported, environments: Sequence[str]) -> dict[str, dict[str, Json]]:
+    """Documents by folder; without environments there is the one folder `""`."""
     wholes = {name: definitions(imported, name) for name in environments}
     if environments in ([ONLY], []):
-        return {"": wholes.get(ONLY, {"flags": {}})}
+        return {"": wholes.get(ONLY, {})}
     base: dict[str, Json] = {}
     overlays: dict[str, dict[str, Json]] = {name: {} for name in environments}
     for part in ("$evaluators", "flags"):
@@ -100,10 +127,7 @@ def layered(imported: Imported) -> dict[str, dict[str, Json]]:
                 base.setdefault(part, {})[key] = shared
             for name, rest in rests.items():
                 overlays[name].setdefault(part, {})[key] = rest
-    return {
-        "base": {"flags": {}} | base,
-        **{f"overlays/{name}": {"flags": {}} | overlay for name, overlay in overlays.items()},
-    }
+    return {"base": base, **{f"overlays/{name}": overlay for name, overlay in overlays.items()}}
 
 
 def _divide(entries: Mapping[str, Json], *, nested: bool) -> tuple[Json, dict[str, Json]]:
@@ -123,17 +147,6 @@ def _divide(entries: Mapping[str, Json], *, nested: bool) -> tuple[Json, dict[st
         for name, entry in entries.items()
     }
     return shared, {name: rest for name, rest in rests.items() if rest}
-
-
-def files(documents: Mapping[str, Mapping[str, Json]]) -> Iterator[tuple[str, str]]:
-    """The paths of files and their YAML, in portions that can be reviewed."""
-    for folder, document in documents.items():
-        flags = list(document["flags"].items())
-        portions = [flags[at : at + FLAGS_OF_A_FILE] for at in range(0, len(flags), FLAGS_OF_A_FILE)] or [[]]
-        for number, portion in enumerate(portions, 1):
-            rest = {key: value for key, value in document.items() if key != "flags"} if number == 1 else {}
-            name = "flags.yaml" if len(portions) == 1 else f"flags-{number:02}.yaml"
-            yield f"{folder}/{name}".lstrip("/"), to_yaml({**rest, "flags": dict(portion)})
 
 
 def to_yaml(document: Json) -> str:

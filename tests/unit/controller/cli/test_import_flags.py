@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,6 +68,18 @@ def test_environments_become_a_base_and_overlays(tmp_path: Path) -> None:
     assert main(["lint", *layers]) == 0
 
 
+def test_many_flags_are_divided_into_files_that_lint_reads(tmp_path: Path) -> None:
+    flags = {f"banner-{number}": {**BANNER, "key": f"banner-{number}"} for number in range(1_100)}
+    code, out = written(tmp_path, {"flags": flags})
+    assert code == 0
+    assert [file.name for file in sorted(out.iterdir())] == [
+        "flags-01.yaml",
+        "flags-02.yaml",
+        "flags-03.yaml",
+    ]
+    assert main(["lint", "--path", str(out)]) == 0
+
+
 def test_one_environment_is_taken_alone(tmp_path: Path) -> None:
     file = tmp_path / "flags.json"
     file.write_text(json.dumps({"items": [CHECKOUT]}))
@@ -99,7 +112,7 @@ def test_an_approximation_is_offered_and_is_written_into_the_metadata(
     assert (
         "--allow numeric-dates imports it: dates in contexts count only as numbers" in capsys.readouterr().out
     )
-    (tmp_path / "out/flags.yaml").unlink()
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
     code, out = written(tmp_path, {"flags": {"banner": dated}}, "--allow", "numeric-dates")
     assert code == 0
     assert definition(out / "flags.yaml")["flags"]["banner"]["metadata"] == {"importedWith": "numeric-dates"}
@@ -112,8 +125,7 @@ def test_who_moves_is_said_for_both_ways_of_the_cut_over(
     assert "new-checkout  production  at most 18 % of users" in capsys.readouterr().out
     targeting = definition(out / "overlays/production/flags.yaml")["flags"]["new-checkout"]["targeting"]
     assert targeting["if"][-1] == {"fractional": [["on", 1], ["off", 9]]}
-    for file in out.rglob("*.yaml"):
-        file.unlink()
+    shutil.rmtree(out)
     written(tmp_path, {"items": [CHECKOUT]}, "--freeze", "majority")
     assert "new-checkout  production  at most 10 % of users" in capsys.readouterr().out
     targeting = definition(out / "overlays/production/flags.yaml")["flags"]["new-checkout"]["targeting"]
@@ -126,7 +138,7 @@ def test_files_that_are_there_are_kept(tmp_path: Path, capsys: pytest.CaptureFix
     code, out = written(tmp_path, {"flags": {"banner": BANNER}})
     assert code == 2
     assert (out / "flags.yaml").read_text() == "flags: {}\n"
-    assert "is there already; nothing was written" in capsys.readouterr().err
+    assert "is not empty; nothing was written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [[], 3, {"flags": []}, {"items": [{}], "flags": 7}])
@@ -152,7 +164,7 @@ def test_values_of_the_old_system_are_compared(tmp_path: Path, capsys: pytest.Ca
     ]
     assert written(tmp_path, {"flags": {"banner": BANNER}}, "--verify", calls(tmp_path, *old))[0] == 0
     assert "banner: all 2 calls agree" in capsys.readouterr().out
-    (tmp_path / "out/flags.yaml").unlink()
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
     wrong = {"flag": "banner", "context": {"targetingKey": "eve"}, "value": "b"}
     assert written(tmp_path, {"flags": {"banner": BANNER}}, "--verify", calls(tmp_path, *old, wrong))[0] == 1
     printed = capsys.readouterr().out
