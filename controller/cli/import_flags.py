@@ -165,8 +165,11 @@ def _words(report: ImportReport, options: argparse.Namespace) -> Iterator[str]:
     yield from _compared_words(report.compared)
     yield from report.files
     refused = sum(not refusal.segment for refusal in report.refused)
-    verb = "imported" if report.files else "can be imported; --out DIR writes"
-    yield f"{_count(report.flags)} {verb}{'' if report.files else ' them'}, {refused} refused"
+    count = f"{report.flags} flag{'' if report.flags == 1 else 's'}"
+    if report.files:
+        yield f"{count} imported, {refused} refused"
+    else:
+        yield f"{count} can be imported, {refused} refused; --out DIR writes definitions"
 
 
 def _compared_words(compared: Iterable[FlagComparison]) -> Iterator[str]:
@@ -180,7 +183,3 @@ def _compared_words(compared: Iterable[FlagComparison]) -> Iterator[str]:
         else:
             why = "; its users are divided by a hash" if item.divides else ""
             yield f"{item.flag}{where}: {item.differ} of {calls} calls differ{why}; {item.first}"
-
-
-def _count(flags: int) -> str:
-    return f"{flags} flag{'' if flags == 1 else 's'}"

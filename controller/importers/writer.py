@@ -36,8 +36,6 @@ FLAGS_OF_A_FILE: Final = 500
 """Most flags that are written into one file."""
 _MOST_YAML: Final = 1024 * 1024
 """Largest file that is written as YAML, in bytes of its JSON."""
-_MOST_INDENTED: Final = 8 * _MOST_YAML
-"""Largest file that is indented: one of more than 16 MiB is read nowhere."""
 _SHORT: Final = 80
 """Longest collection that is written in one line, in characters."""
 _NAMES: Final = 2
@@ -102,13 +100,19 @@ def files(imported: Imported) -> Iterator[tuple[str, str]]:
             yield _file(f"{folder}/{name}".lstrip("/"), {"flags": {}} | document)
 
 
-def _file(path: str, document: Json) -> tuple[str, str]:
-    as_json = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    if len(as_json) > _MOST_INDENTED:
-        return f"{path}.json", orjson.dumps(document).decode()
-    if len(as_json) > _MOST_YAML:
-        return f"{path}.json", as_json.decode()
-    return f"{path}.yaml", to_yaml(document)
+def _file(path: str, document: Mapping[str, Json]) -> tuple[str, str]:
+    """The file as YAML; as JSON with a line for each flag where it is large."""
+    if len(orjson.dumps(document)) <= _MOST_YAML:
+        return f"{path}.yaml", to_yaml(document)
+    sections = []
+    for section, entries in document.items():
+        lines = (f"{_json(key)}: {_json(entry)}" for key, entry in entries.items())
+        sections.append(f"{_json(section)}: {{\n" + ",\n".join(lines) + "\n}")
+    return f"{path}.json", "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def _json(value: Json) -> str:
+    return orjson.dumps(value).decode()
 
 
 def layered(imported: Imported, environments: Sequence[str]) -> dict[str, dict[str, Json]]:

@@ -80,6 +80,18 @@ def test_many_flags_are_divided_into_files_that_lint_reads(tmp_path: Path) -> No
     assert main(["lint", "--path", str(out)]) == 0
 
 
+def test_large_files_are_json_with_a_line_for_each_flag(tmp_path: Path) -> None:
+    targets = [{"variation": 1, "values": [f"user-{number:09}" for number in range(4_000)]}]
+    flags = {
+        f"banner-{number}": {**BANNER, "key": f"banner-{number}", "targets": targets} for number in range(30)
+    }
+    code, out = written(tmp_path, {"flags": flags})
+    assert code == 0
+    lines = (out / "flags.json").read_text().splitlines()
+    assert sum(line.startswith('"banner-') for line in lines) == 30
+    assert main(["lint", "--path", str(out)]) == 0
+
+
 def test_one_environment_is_taken_alone(tmp_path: Path) -> None:
     file = tmp_path / "flags.json"
     file.write_text(json.dumps({"items": [CHECKOUT]}))
