@@ -139,8 +139,9 @@ def _rule_of_attribute(
             rule = both(_is_text(value), _either([{"in": [text, value]} for text in texts]))
         case Text(_, part, texts):
             rule = _either([{part.value: [value, text]} for text in texts])
-        case SemanticVersion(_, order, version):
+        case SemanticVersion(_, order, version, whole):
             rule = {"sem_ver": [value, order.value, version]}
+            rule = both(rule, *_whole_version(value)) if whole else rule
     return rule
 
 
@@ -176,6 +177,14 @@ def has_bucket(bucket: UserHash) -> Json:
 
 def _either(rules: Sequence[Json]) -> Json:
     return rules[0] if len(rules) == 1 else {"or": list(rules)}
+
+
+def _whole_version(value: Json) -> list[Json]:
+    """Rules that a version has all three numbers and no `v`: a digit before it leaves it a version, and a
+    number and a dot do not.
+    """
+    digit, number = ({"sem_ver": [{"cat": [start, value]}, ">=", "0.0.0"]} for start in ("1", "0."))
+    return [digit, {"!": number}]
 
 
 def _truth(rule: Json) -> Json:

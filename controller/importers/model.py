@@ -117,6 +117,8 @@ class SemanticVersion:
     attribute: str
     order: Relation
     version: str
+    whole: bool = False
+    """Whether only texts with all three numbers count, without a `v`, as https://semver.org has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,16 @@ def test_versions_are_compared_as_semantic_versions(version: str, order: Relatio
     assert truth(SemanticVersion("a", order, "2.0.0"), {"a": version}) is expected
 
 
+@pytest.mark.parametrize("version", ["1.2.3", "0.0.1", "1.2.3-rc.1", "10.0.0+build"])
+def test_a_whole_version_is_one_with_three_numbers(version: str) -> None:
+    assert truth(SemanticVersion("a", Relation.AT_LEAST, "0.0.0-0", whole=True), {"a": version})
+
+
+@pytest.mark.parametrize("version", ["v1.2.3", "V1.2.3", "1.2", "1", "0", 1, 1.5, "x", "", None, "1.2.3.4"])
+def test_a_version_with_fewer_numbers_or_a_v_is_no_whole_version(version: object) -> None:
+    assert not truth(SemanticVersion("a", Relation.AT_LEAST, "0.0.0-0", whole=True), {"a": version})
+
+
 def test_a_version_that_is_missing_is_in_no_order_and_its_negation_is_true() -> None:
     assert not truth(SemanticVersion("a", Relation.LESS, "2.0.0"), {})
     assert truth(Not(SemanticVersion("a", Relation.LESS, "2.0.0")), {})
