@@ -5,6 +5,7 @@ The suites are read where they are, or in the folder that IMPORT_SUITES names; n
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 from controller.importers.formats import import_files
 from controller.importers.model import ONLY
 from controller.importers.moves import moved_share
-from controller.importers.reading import ImportOptions
+from controller.importers.reading import ImportOptions, UnreadableFile
 from controller.importers.writer import definitions
 from evaluator.flags.document import read_documents
 from evaluator.flags.merge import parse
@@ -26,7 +27,7 @@ from evaluator.resolving.resolution import ErrorCode, FlagType
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from controller.importers.model import Imported
 
@@ -35,6 +36,10 @@ SUITES: Final = Path(
 )
 CODE: Final = "<the caller's value>"
 """What a flag gives where the value in the caller's code applies."""
+JUNK: Final[tuple[Any, ...]] = (
+    *(None, True, -1, 1e300, 10**30, "", "\ud800", "x" * 300),
+    *([], [[]], [None], {}, {"": {}}),
+)
 
 
 def suite(name: str) -> Path:
@@ -73,6 +78,28 @@ def value_of(
         return CODE
     assert answer.error_code is None, answer
     return CODE if answer.variant is None else answer.value
+
+
+def spoiled(content: Any) -> Iterator[Any]:
+    """Copies of the content with one part each replaced by something else."""
+    yield from JUNK
+    if not isinstance(content, dict | list):
+        return
+    for key, part in list(content.items() if isinstance(content, dict) else enumerate(content)):
+        for other in spoiled(part):
+            copy = content.copy()
+            copy[key] = other
+            yield copy
+
+
+def assert_never_fails(format_name: str, content: Any) -> None:
+    """Spoiled copies of the content, and deep ones, are read, refused or unreadable."""
+    deep: Any = content
+    for _ in range(100):
+        deep = [deep]
+    for other in (*spoiled(content), deep):
+        with contextlib.suppress(UnreadableFile):
+            compiled(imported(format_name, other))
 
 
 def read_yaml(file: Path) -> list[Any]:
