@@ -54,7 +54,15 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
             "short-versions": "2-rc and 2.0-rc in contexts are no versions; 2.0.0-rc, 2 and 2.0 are",
             "numeric-dates": "dates in contexts count only as numbers, in milliseconds since 1970",
         },
-    )
+    ),
+    "unleash": ImportFormat(
+        "unleash",
+        "Unleash: exports, each of one environment; or the answer of /api/client/features",
+        {
+            "random": "users who are divided anew at each call are divided for good, by their ids",
+            "case-sensitive": "texts that are compared without regard to case are compared with it",
+        },
+    ),
 }
 
 
