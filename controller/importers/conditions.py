@@ -220,8 +220,10 @@ def _number(value: Json, order: Relation, number: float, *, texts: bool) -> Json
     guards: list[Json] = []
     if compare(0, number):
         guards.append({"!=": [value, None]})
-        guards += [{"!==": [value, ""]}] if texts else []
     guards += [{"!==": [value, item]} for item in (False, True) if compare(int(item), number)]
     if not texts:
         guards.append({"!": _is_text(value)})
+    elif compare(0, number):
+        # Of the texts that are the number 0, those without this digit are blank.
+        guards.append({"or": [{"!=": [value, 0]}, {"in": ["0", {"cat": [value]}]}]})
     return both(*guards, {"==" if order is Relation.EQUAL else order.value: [value, number]})

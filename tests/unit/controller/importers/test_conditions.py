@@ -50,7 +50,7 @@ PARTS: Final = {
 }
 LIMITS: Final = st.sampled_from([0, 1, 2, 1.5, -3])
 SCALARS: Final = st.one_of(
-    st.sampled_from(["", "a", "ab", "b", "gold", "0", "1", "1.5", "-3", "x1"]),
+    st.sampled_from(["", "  ", "a", "ab", "b", "gold", "0", "-.0", "1", "1.5", "-3", "x1"]),
     st.sampled_from([0, 1, 2, -3, 1.5, 10]),
     st.booleans(),
 )
