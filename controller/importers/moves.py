@@ -125,7 +125,8 @@ class _Moves:
         # Lint refuses flags that need each other; until then a cycle adds nothing.
         self._known[flag.key, environment] = 0.0
         targeting = flag.targeting[environment]
-        outcomes = [*(rule.then for rule in targeting.rules), targeting.otherwise]
+        last = (rule.then for rule in targeting.rules if not _passes_on(rule.then))
+        outcomes = [*last, targeting.otherwise]
         stays = 1 - max(self._of_outcome(outcome, flag.variants) for outcome in outcomes)
         # Rules that pass users on, and shares within conditions, may all concern one user.
         for rule in targeting.rules:
