@@ -61,6 +61,12 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         {
             "random": "users who are divided anew at each call are divided for good, by their ids",
             "case-sensitive": "texts that are compared without regard to case are compared with it",
+    "flipt": ImportFormat(
+        "flipt",
+        "Flipt v2: features.yaml of a namespace, one file an environment",
+        {
+            "plain-texts": "parts of texts are looked for in texts alone, with the spaces around them",
+            "numeric-dates": "dates in contexts count only as numbers, in seconds since 1970",
         },
     ),
 }
