@@ -68,6 +68,10 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
             "plain-texts": "parts of texts are looked for in texts alone, with the spaces around them",
             "numeric-dates": "dates in contexts count only as numbers, in seconds since 1970",
         },
+    "featuremanagement": Format(
+        "featuremanagement",
+        "Microsoft FeatureManagement, schema 2: appsettings, or an export of App Configuration",
+        {"random-percentage": "the filter Percentage divides users by their keys, and not calls at random"},
     ),
 }
 
