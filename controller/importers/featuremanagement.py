@@ -24,22 +24,22 @@ from controller.importers.model import (
     AnyItem,
     AnyOf,
     Arm,
-    Bucket,
     Condition,
     During,
     ImportedFlag,
+    InShare,
     Not,
     OneOf,
     Outcome,
     Rule,
-    Share,
-    Split,
     Targeting,
     TargetingRule,
+    UserHash,
+    UserSplit,
 )
 from controller.importers.reading import (
-    Reading,
-    Refused,
+    ImportReading,
+    NoExactForm,
     SourceFile,
     UnreadableFile,
     items,
@@ -59,7 +59,7 @@ _ON: Final = ("on", "alwayson")
 _OVERRIDES: Final = {"enabled": True, "disabled": False}
 
 
-def read(files: list[SourceFile], reading: Reading) -> None:
+def read(files: list[SourceFile], reading: ImportReading) -> None:
     """Read flags. Raises UnreadableFile."""
     for file in files:
         content = file.content if isinstance(file.content, dict) else {}
@@ -74,10 +74,10 @@ def read(files: list[SourceFile], reading: Reading) -> None:
                     reading.add(part)
 
 
-def _flags(flag: dict[str, Any], place: str, reading: Reading) -> list[ImportedFlag]:
+def _flags(flag: dict[str, Any], place: str, reading: ImportReading) -> list[ImportedFlag]:
     key = member(flag, "id", str, place, "")
     if not key:
-        raise Refused(place, "it has no id")
+        raise NoExactForm(place, "it has no id")
     feature = _Feature(key, flag, place, reading)
     variants: dict[str, tuple[dict[str, Any], str]] = {}
     for variant, at in items(flag, "variants", place):
@@ -112,16 +112,16 @@ def _values(variants: Mapping[str, tuple[dict[str, Any], str]]) -> dict[str, Any
     for name, (variant, place) in variants.items():
         if variant.get("configuration_value") is None:
             message = f"the variant {quote(name)} has no configuration_value, unlike others; give it one"
-            raise Refused(place, message)
+            raise NoExactForm(place, message)
     return {name: variant["configuration_value"] for name, (variant, _) in variants.items()}
 
 
 def _override(variant: dict[str, Any], place: str) -> bool | None:
     if variant.get("configuration_reference") is not None:
-        raise Refused(place, "its configuration is elsewhere, by configuration_reference; write it here")
+        raise NoExactForm(place, "its configuration is elsewhere, by configuration_reference; write it here")
     given = member(variant, "status_override", str, place, "none").lower()
     if given not in ("none", *_OVERRIDES):
-        raise Refused(place, f"the status_override {quote(given)} is none of Enabled, Disabled and None")
+        raise NoExactForm(place, f"the status_override {quote(given)} is none of Enabled, Disabled and None")
     return _OVERRIDES.get(given)
 
 
@@ -130,13 +130,13 @@ class _Feature:
     key: str
     flag: dict[str, Any]
     place: str
-    reading: Reading
+    reading: ImportReading
 
     def is_on(self) -> bool:
         """The switch of the feature: a boolean, or one as a text."""
         given = self.flag.get("enabled", False)
         if str(given).lower() not in ("true", "false"):
-            raise Refused(f"{self.place}.enabled", "it is neither true nor false")
+            raise NoExactForm(f"{self.place}.enabled", "it is neither true nor false")
         return str(given).lower() == "true"
 
     def switch_alone(self) -> Targeting:
@@ -170,7 +170,7 @@ class _Feature:
         for part, at in items(allocation, "percentile", place):
             start, end = _percentage(part, "from", at), _percentage(part, "to", at)
             if start > end:
-                raise Refused(at, "its percentiles end before they start")
+                raise NoExactForm(at, "its percentiles end before they start")
             ranges.append((start, end, assigned(part)))
         if not ranges:
             return default
@@ -187,7 +187,7 @@ class _Feature:
         arms = [arm_at(start) for start in bounds[:-1]]
         weights = whole_weights([end - start for start, end in itertools.pairwise(bounds)], place)
         nobody = arm_at(_percentile(f"\n{seed}"))
-        return Split(tuple(zip(arms, weights, strict=True)), Bucket(TARGETING_KEY, seed), nobody)
+        return UserSplit(tuple(zip(arms, weights, strict=True)), UserHash(TARGETING_KEY, seed), nobody)
 
     def _enabled(self) -> Condition:
         """Whether the switch and the filters enable the feature."""
@@ -198,7 +198,7 @@ class _Feature:
         filters = tuple(self._filter(*part) for part in items(conditions, "client_filters", place))
         requirement = member(conditions, "requirement_type", str, place, "Any")
         if requirement.lower() not in ("any", "all"):
-            raise Refused(place, f"the requirement_type {quote(requirement)} is neither Any nor All")
+            raise NoExactForm(place, f"the requirement_type {quote(requirement)} is neither Any nor All")
         if not filters:
             return Always()
         return All(filters) if requirement.lower() == "all" else AnyOf(filters)
@@ -218,7 +218,7 @@ class _Feature:
             message = "each call is on or off at random, not each user"
             self.reading.approximate("random-percentage", at, message)
             return self._share(_percentage(parameters, "value", at, 0), at, None)
-        raise Refused(
+        raise NoExactForm(
             place, f"what the filter {quote(given)} does is in the application; write a rule by hand"
         )
 
@@ -226,7 +226,7 @@ class _Feature:
         at = f"{place}.Audience"
         audience = member(parameters, "audience", dict, place)
         if audience is None:
-            raise Refused(place, "a targeting filter without an Audience")
+            raise NoExactForm(place, "a targeting filter without an Audience")
         exclusion = member(audience, "exclusion", dict, at, {})
         excluded = (
             OneOf(TARGETING_KEY, _texts(exclusion, "users", f"{at}.exclusion")),
@@ -252,9 +252,9 @@ class _Feature:
             return Always(percentage == 100)
         hashed = f"\n{self.key}" + (f"\n{group}" if group else "")
         # Both flags of a feature with variants divide users alike.
-        bucket = Bucket(TARGETING_KEY, hashed) if group or "variants" in self.flag else Bucket()
+        bucket = UserHash(TARGETING_KEY, hashed) if group or "variants" in self.flag else UserHash()
         weights = whole_weights([percentage, 100 - percentage], place)
-        share = Share(bucket, weights[0], sum(weights))
+        share = InShare(bucket, weights[0], sum(weights))
         if group is None:
             return share
         return AnyOf((share, All((_NOBODY, Always(_percentile(hashed) < percentage)))))
@@ -266,7 +266,7 @@ def _switch(enabled: bool) -> str:
 
 def _time_window(parameters: dict[str, Any], place: str) -> Condition:
     if parameters.get("recurrence"):
-        raise Refused(place, "the time window recurs, which rules here do not have; write the times by hand")
+        raise NoExactForm(place, "the time window recurs, which has no form here; write the times by hand")
     start, end = _time(parameters, "start", place), _time(parameters, "end", place)
     return NEVER if start is None and end is None else During(start, end)
 
@@ -283,7 +283,7 @@ def _time(parameters: dict[str, Any], name: str, place: str) -> int | None:
             continue
         if time.tzinfo is not None:
             return math.ceil(time.timestamp())
-    raise Refused(
+    raise NoExactForm(
         f"{place}.{name}", f"{quote(text)} is no time with a time zone; write it as in RFC 1123 or ISO 8601"
     )
 
@@ -301,21 +301,21 @@ def _percentage(value: dict[str, Any], name: str, place: str, default: float | N
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number <= 100:
-        raise Refused(f"{place}.{name}", "it is no number from 0 to 100")
+        raise NoExactForm(f"{place}.{name}", "it is no number from 0 to 100")
     return number
 
 
 def _name(value: dict[str, Any], field: str, place: str) -> str:
     name = member(value, field, str, place, "")
     if not name:
-        raise Refused(place, f"it has no {field}")
+        raise NoExactForm(place, f"it has no {field}")
     return str(name)
 
 
 def _texts(value: dict[str, Any], name: str, place: str) -> tuple[str, ...]:
     texts = member(value, name, list, place, [])
     if not all(isinstance(text, str) for text in texts):
-        raise Refused(f"{place}.{name}", "not all of them are texts")
+        raise NoExactForm(f"{place}.{name}", "not all of them are texts")
     return tuple(texts)
 
 

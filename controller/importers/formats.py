@@ -61,6 +61,8 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         {
             "random": "users who are divided anew at each call are divided for good, by their ids",
             "case-sensitive": "texts that are compared without regard to case are compared with it",
+        },
+    ),
     "flipt": ImportFormat(
         "flipt",
         "Flipt v2: features.yaml of a namespace, one file an environment",
@@ -68,7 +70,8 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
             "plain-texts": "parts of texts are looked for in texts alone, with the spaces around them",
             "numeric-dates": "dates in contexts count only as numbers, in seconds since 1970",
         },
-    "featuremanagement": Format(
+    ),
+    "featuremanagement": ImportFormat(
         "featuremanagement",
         "Microsoft FeatureManagement, schema 2: appsettings, or an export of App Configuration",
         {"random-percentage": "the filter Percentage divides users by their keys, and not calls at random"},
