@@ -11,8 +11,6 @@ import hashlib
 import itertools
 import math
 from dataclasses import dataclass
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.importers.conditions import NEVER
@@ -48,6 +46,7 @@ from controller.importers.reading import (
     whole_weights,
 )
 from evaluator.flags.text import quote
+from evaluator.host.times import parse_http_date, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -276,13 +275,9 @@ def _time(parameters: dict[str, Any], name: str, place: str) -> int | None:
     text = member(parameters, name, str, place, "")
     if not text:
         return None
-    for parse in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            time = parse(text)
-        except (ValueError, TypeError, OverflowError):
-            continue
-        if time.tzinfo is not None:
-            return math.ceil(time.timestamp())
+    time = parse_time(text) or parse_http_date(text)
+    if time is not None:
+        return math.ceil(time.timestamp())
     raise NoExactForm(
         f"{place}.{name}", f"{quote(text)} is no time with a time zone; write it as in RFC 1123 or ISO 8601"
     )

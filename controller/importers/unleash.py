@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +55,7 @@ from controller.importers.reading import (
 )
 from evaluator.flags.text import quote
 from evaluator.flags.versions import is_written_out, parse_version
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -479,12 +479,9 @@ def _addresses(attribute: str, texts: Iterable[str], place: str) -> Condition:
 
 
 def _date(operator: str, text: str, place: str) -> Condition:
-    try:
-        date = datetime.fromisoformat(text)
-    except ValueError:
-        raise NoExactForm(f"{place}.value", f"{quote(text)} is no date") from None
-    if date.tzinfo is None:
-        raise NoExactForm(f"{place}.value", f"{quote(text)} has no time zone")
+    date = parse_time(text)
+    if date is None:
+        raise NoExactForm(f"{place}.value", f"{quote(text)} is no date with a time zone")
     second = date.timestamp()
     if operator == "DATE_AFTER":
         return During(math.floor(second) + 1, None)

@@ -26,13 +26,13 @@ def test_the_samples_of_feature_management() -> None:
         sample = json.loads(file.read_bytes())
         cases = file.with_name(file.name.replace(".sample.", ".tests."))
         for case in json.loads(cases.read_bytes()):
-            run(file.stem, sample, case, tally)
+            run_cases(file.stem, sample, case, tally)
     assert not tally.differ, "\n".join(tally.differ)
     assert tally.agree >= 65
     assert list(tally.reasons) == ["it is neither true nor false"]
 
 
-def run(file: str, sample: dict[str, Any], case: dict[str, Any], tally: Tally) -> None:
+def run_cases(file: str, sample: dict[str, Any], case: dict[str, Any], tally: Tally) -> None:
     what = imported("featuremanagement", sample)
     flags, key, inputs = compiled(what), case["FeatureFlagName"], case["Inputs"]
     names = {"User": "targetingKey", "Groups": "Groups"}
