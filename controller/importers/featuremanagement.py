@@ -8,7 +8,6 @@ A feature with variants gives two flags: FEATURE, whether it is enabled, and FEA
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.importers.conditions import NEVER
 from controller.importers.model import (
     ITEM,
+    NEXT,
     TARGETING_KEY,
     All,
     Always,
@@ -40,6 +40,7 @@ from controller.importers.reading import (
     NoExactForm,
     SourceFile,
     UnreadableFile,
+    arms_of_ranges,
     items,
     member,
     scalars,
@@ -174,19 +175,13 @@ class _Feature:
         if not ranges:
             return default
         seed = member(allocation, "seed", str, place, f"allocation\n{self.key}")
-
-        def arm_at(percentile: float) -> Arm:
-            # The range that ends at 100 has that percentile, too.
-            found = (
-                arm for start, end, arm in ranges if start <= percentile and (percentile < end or end == 100)
-            )
-            return next(found, default)
-
-        bounds = sorted({0.0, 100.0, *(bound for start, end, _ in ranges for bound in (start, end))})
-        arms = [arm_at(start) for start in bounds[:-1]]
-        weights = whole_weights([end - start for start, end in itertools.pairwise(bounds)], place)
-        nobody = arm_at(_percentile(f"\n{seed}"))
-        return UserSplit(tuple(zip(arms, weights, strict=True)), UserHash(TARGETING_KEY, seed), nobody)
+        arms = [
+            (default if arm is NEXT else arm, weight) for arm, weight in arms_of_ranges(ranges, 100, place)
+        ]
+        # All without a user are one user.
+        nobody = _percentile(f"\n{seed}")
+        arm = next((arm for start, end, arm in ranges if start <= nobody < end), default)
+        return UserSplit(tuple(arms), UserHash(TARGETING_KEY, seed), arm)
 
     def _enabled(self) -> Condition:
         """Whether the switch and the filters enable the feature."""

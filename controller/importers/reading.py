@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from contextlib import contextmanager
@@ -9,28 +10,34 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.importers.model import (
+    NEXT,
     All,
     AnyItem,
     AnyOf,
+    Arm,
     Condition,
     Imported,
     ImportedFlag,
     ImportRefusal,
     InSegment,
     Not,
+    OneOf,
     Remark,
     Segment,
     Serves,
+    Text,
 )
 from evaluator.flags.text import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from evaluator.flags.model import Json, Scalar
 
 _MOST_PARTS: Final = 10_000
 """Most conditions of one segment: lint refuses larger rules."""
+_LITERAL: Final = r"""(?:[^\\^$.|?*+()\[\]{}\n]|\\[^A-Za-z0-9\n|])+"""
+_PATTERN: Final = re.compile(rf"(\^)?(?:\(({_LITERAL}(?:\|{_LITERAL})*)\)|({_LITERAL}))(\$)?")
 WEIGHTS: Final = 100_000
 """The sum of weights of shares that a format has as fractions."""
 
@@ -266,6 +273,21 @@ def attribute_path(name: str, place: str) -> str:
     return name
 
 
+def text_pattern(attribute: str, pattern: str, place: str) -> Condition:
+    """Whether the attribute is a text that a regular expression finds, which is a text or several in
+    parentheses, maybe with ^ and $. Raises NoExactForm for others.
+    """
+    match = _PATTERN.fullmatch(pattern)
+    if match is None:
+        message = f"the regular expression {quote(pattern)} has no form here; list the texts that it finds"
+        raise NoExactForm(place, message)
+    start, several, one, end = match.groups(default="")
+    texts = tuple(re.sub(r"\\(.)", r"\1", text) for text in (several or one).split("|"))
+    if start and end:
+        return OneOf(attribute, texts)
+    return Text(attribute, TextPart.START if start else TextPart.END if end else TextPart.ANYWHERE, texts)
+
+
 def whole_weights(shares: Iterable[float], place: str) -> list[int]:
     """Shares of any sum as whole numbers. Raises NoExactForm for what is negative or no number."""
     given = list(shares)
@@ -275,6 +297,20 @@ def whole_weights(shares: Iterable[float], place: str) -> list[int]:
         return [int(share) for share in given]
     total = sum(given)
     return [round(share / total * WEIGHTS) for share in given]
+
+
+def arms_of_ranges(
+    ranges: Sequence[tuple[float, float, Arm]], end: float, place: str
+) -> tuple[tuple[Arm, int], ...]:
+    """Arms for parts of 0 to `end`: the first range that has a part has its users, else NEXT."""
+
+    def arm_at(point: float) -> Arm:
+        return next((arm for low, high, arm in ranges if low <= point < high), NEXT)
+
+    inner = {min(max(bound, 0.0), end) for low, high, _ in ranges for bound in (low, high)}
+    bounds = sorted({0.0, end, *inner})
+    weights = whole_weights([high - low for low, high in itertools.pairwise(bounds)], place)
+    return tuple(zip(map(arm_at, bounds[:-1]), weights, strict=True))
 
 
 def scalars(fields: Mapping[str, object]) -> dict[str, Scalar]:

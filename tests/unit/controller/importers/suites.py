@@ -92,14 +92,14 @@ def spoiled(content: Any) -> Iterator[Any]:
             yield copy
 
 
-def assert_never_fails(format_name: str, content: Any) -> None:
+def assert_never_fails(format_name: str, content: Any, **options: Any) -> None:
     """Spoiled copies of the content, and deep ones, are read, refused or unreadable."""
     deep: Any = content
     for _ in range(100):
         deep = [deep]
     for other in (*spoiled(content), deep):
         with contextlib.suppress(UnreadableFile):
-            compiled(imported(format_name, other))
+            compiled(imported(format_name, other, **options))
 
 
 def read_yaml(file: Path) -> list[Any]:
