@@ -76,6 +76,15 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         "Microsoft FeatureManagement, schema 2: appsettings, or an export of App Configuration",
         {"random-percentage": "the filter Percentage divides users by their keys, and not calls at random"},
     ),
+    "growthbook": Format(
+        "growthbook",
+        "GrowthBook: the answer of GET /api/features/CLIENTKEY",
+        {
+            "experiments": "an experiment is imported as a rollout with its weights; nothing is measured",
+            "namespaces": "users of one experiment of a namespace may be in another one, too",
+            "semantic-versions": "versions count only with three numbers, as in 1.2.0 and 1.2.0-rc.1",
+        },
+    ),
 }
 
 
