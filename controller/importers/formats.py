@@ -76,7 +76,7 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         "Microsoft FeatureManagement, schema 2: appsettings, or an export of App Configuration",
         {"random-percentage": "the filter Percentage divides users by their keys, and not calls at random"},
     ),
-    "growthbook": Format(
+    "growthbook": ImportFormat(
         "growthbook",
         "GrowthBook: the answer of GET /api/features/CLIENTKEY",
         {

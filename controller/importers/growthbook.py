@@ -21,28 +21,28 @@ from controller.importers.model import (
     AnyItem,
     AnyOf,
     Arm,
-    Bucket,
     Condition,
     ImportedFlag,
     InSegment,
+    InShare,
     IsText,
     Not,
     Number,
     OneOf,
-    Order,
     Outcome,
     Present,
+    Relation,
     Rule,
+    SemanticVersion,
     Serves,
-    Share,
-    Split,
     Targeting,
     TargetingRule,
-    Version,
+    UserHash,
+    UserSplit,
 )
 from controller.importers.reading import (
-    Reading,
-    Refused,
+    ImportReading,
+    NoExactForm,
     SourceFile,
     UnreadableFile,
     arms_of_ranges,
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
 _ID: Final = "id"
 _HASHES: Final = (1, 2)
 """Versions of the hash."""
-_ORDERS: Final = {"lt": Order.LESS, "lte": Order.AT_MOST, "gt": Order.MORE, "gte": Order.AT_LEAST}
+_ORDERS: Final = {"lt": Relation.LESS, "lte": Relation.AT_MOST, "gt": Relation.MORE, "gte": Relation.AT_LEAST}
 _COMPARISONS: Final = {f"${name}": order for name, order in _ORDERS.items()}
-_VERSIONS: Final = {"$veq": Order.EQUAL, **{f"$v{name}": order for name, order in _ORDERS.items()}}
+_VERSIONS: Final = {"$veq": Relation.EQUAL, **{f"$v{name}": order for name, order in _ORDERS.items()}}
 _VERSION: Final = re.compile(r"v?\d{1,5}\.\d{1,5}\.\d{1,5}(-[0-9A-Za-z.]+)?(\+.*)?")
 _NO_FORM: Final = {
     **dict.fromkeys(("$ini", "$nini", "$alli", "$regexi", "$notRegexi"), "compares texts without case"),
@@ -86,12 +86,12 @@ _TYPES: Final[Mapping[str, Callable[[str], Condition]]] = {
     "null": lambda attribute: Not(Present(attribute)),
     "boolean": lambda attribute: OneOf(attribute, (True, False)),
     "number": lambda attribute: AnyOf(
-        (Number(attribute, Order.LESS, 0), Number(attribute, Order.AT_LEAST, 0))
+        (Number(attribute, Relation.LESS, 0), Number(attribute, Relation.AT_LEAST, 0))
     ),
 }
 
 
-def read(files: list[SourceFile], reading: Reading) -> None:
+def read(files: list[SourceFile], reading: ImportReading) -> None:
     """Read flags and saved groups. Raises UnreadableFile."""
     for file in files:
         content = file.content if isinstance(file.content, dict) else {}
@@ -110,7 +110,7 @@ def read(files: list[SourceFile], reading: Reading) -> None:
 class _FileReader:
     file: str
     features: dict[str, Any]
-    reading: Reading
+    reading: ImportReading
     conditions: _Conditions
     names: dict[str, dict[str, str]] = field(default_factory=dict)
     """The names of variants by their values as JSON, for each feature."""
@@ -129,7 +129,7 @@ class _FileReader:
 
     def _names(self, feature: Any, place: str) -> dict[str, str]:
         if not isinstance(feature, dict):
-            raise Refused(place, "it is no object")
+            raise NoExactForm(place, "it is no object")
         values = [feature.get("defaultValue")]
         for rule, at in items(feature, "rules", place):
             values += [rule.get("force"), *member(rule, "variations", list, at, [])]
@@ -194,7 +194,7 @@ class _FileReader:
 
     def _experiment(self, key: str, rule: dict[str, Any], place: str) -> Outcome:
         if "contextualVariations" in rule or "contextualBanditRef" in rule:
-            raise Refused(place, "a contextual bandit learns, and rules do not; take the best variation")
+            raise NoExactForm(place, "a contextual bandit learns, and rules do not; take the best variation")
         variations = member(rule, "variations", list, place, [])
         if len(variations) < 2:
             return NEXT
@@ -218,7 +218,7 @@ class _FileReader:
         attribute = member(rule, "hashAttribute", str, place) or _ID
         seed = member(rule, "seed", str, place) or member(rule, "key", str, place) or key
         bucket = _bucket(attribute, None if (attribute, seed) == (_ID, key) else seed, place)
-        return Split(arms_of_ranges(ranges, 1.0, place), bucket)
+        return UserSplit(arms_of_ranges(ranges, 1.0, place), bucket)
 
     def _namespaces(self, rule: dict[str, Any], place: str) -> Iterator[Condition]:
         """Whether users are within the ranges of namespaces: of filters, else of an experiment's own."""
@@ -233,7 +233,7 @@ class _FileReader:
         namespace = member(rule, "namespace", list, place)
         if namespace and not filters and "force" not in rule:
             if len(namespace) != 3 or not isinstance(namespace[0], str):
-                raise Refused(place, "its namespace is no name with a range")
+                raise NoExactForm(place, "its namespace is no name with a range")
             attribute = member(rule, "hashAttribute", str, place) or _ID
             yield self._within(attribute, f"__{namespace[0]}", [namespace[1:]], place)
 
@@ -247,7 +247,7 @@ class _FileReader:
             return All((Present(path), Not(OneOf(path, ("",)))))
         message = "a namespace keeps users of one experiment out of others, which a share of users does not"
         self.reading.approximate("namespaces", place, message)
-        return Share(_bucket(attribute, seed, place), weight, total) if weight else NEVER
+        return InShare(_bucket(attribute, seed, place), weight, total) if weight else NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class _Conditions:
     """Reads conditions, which have the form of queries of MongoDB."""
 
     groups: Any
-    reading: Reading
+    reading: ImportReading
     within: bool = False
     """Whether attributes are those of an item, and not of the context."""
     known: dict[tuple[str, str], Condition] = field(default_factory=dict)
@@ -276,7 +276,7 @@ class _Conditions:
         if name == "$not":
             return Not(self.read(member(condition, name, dict, place, {}), at))
         if name in ("$savedGroup", "$savedGroups"):
-            raise Refused(at, "it refers to a saved group as a condition; write the condition itself")
+            raise NoExactForm(at, "it refers to a saved group as a condition; write the condition itself")
         return self.value(name if self.within else _attribute(name, at), condition[name], at)
 
     def value(self, attribute: str, wanted: Any, place: str) -> Condition:
@@ -284,7 +284,7 @@ class _Conditions:
         if isinstance(wanted, dict) and wanted and all(name.startswith("$") for name in wanted):
             return All(tuple(self._operator(attribute, name, wanted, place) for name in wanted))
         if isinstance(wanted, dict | list):
-            raise Refused(place, "a list or an object cannot be compared; compare a text or a number")
+            raise NoExactForm(place, "a list or an object cannot be compared; compare a text or a number")
         return _equals(attribute, wanted)
 
     def _operator(self, attribute: str, operator: str, wanted: dict[str, Any], place: str) -> Condition:
@@ -326,7 +326,7 @@ class _Conditions:
                 )
             case _:
                 what = _NO_FORM.get(operator, f"has {operator} with such a value")
-                raise Refused(place, f"a condition {what}, which rules here do not have; list the values")
+                raise NoExactForm(place, f"a condition {what}, which rules here do not have; list the values")
         return condition
 
     def _one_of(self, attribute: str, values: list[Any]) -> Condition:
@@ -341,7 +341,7 @@ class _Conditions:
         entry = self.groups.get(group, []) if isinstance(self.groups, dict) else []
         values = entry.get("values") if isinstance(entry, dict) and entry.get("type") == "list" else entry
         if not isinstance(values, list):
-            raise Refused(place, f"the saved group {quote(group)} is no list; write its condition instead")
+            raise NoExactForm(place, f"the saved group {quote(group)} is no list; write its condition")
         if self.within or not values:
             return self._one_of(attribute, values)
         if (group, attribute) not in self.known:
@@ -357,7 +357,7 @@ class _Conditions:
             if earlier is None or earlier.conditions.get(environment, condition) == condition:
                 self.reading.add_segment(name, environment, condition)
                 return InSegment(name)
-        raise Refused(place, f"another file has another saved group {quote(group)}; import each by itself")
+        raise NoExactForm(place, f"another file has another saved group {quote(group)}; import each alone")
 
     def _some(self, attribute: str, condition: Condition) -> Condition:
         """Whether the attribute is a list with such an item."""
@@ -374,16 +374,20 @@ class _Conditions:
             return All((Present(ITEM), self.value(ITEM, wanted, place)))
         return self.read(wanted, place)
 
-    def _version(self, attribute: str, order: Order, wanted: Any, place: str) -> Condition:
+    def _version(self, attribute: str, order: Relation, wanted: Any, place: str) -> Condition:
         if not isinstance(wanted, str) or not _VERSION.fullmatch(wanted):
-            raise Refused(place, "it compares with what is no version of three numbers; write it as in 1.2.0")
+            raise NoExactForm(place, "it compares with no version of three numbers, such as 1.2.0")
         message = (
             "texts with fewer or more than three numbers are versions for GrowthBook, and other ones here"
         )
         self.reading.approximate("semantic-versions", place, message)
-        version = Version(attribute, order, wanted)
+        version = SemanticVersion(attribute, order, wanted)
         # Without a version, it is 0, which is less than 0.0.0.
-        return AnyOf((Not(Present(attribute)), version)) if order in (Order.LESS, Order.AT_MOST) else version
+        return (
+            AnyOf((Not(Present(attribute)), version))
+            if order in (Relation.LESS, Relation.AT_MOST)
+            else version
+        )
 
 
 def _equals(attribute: str, *values: Any) -> Condition:
@@ -397,10 +401,10 @@ def _equals(attribute: str, *values: Any) -> Condition:
     return AnyOf((Not(Present(attribute)), condition)) if None in values else condition
 
 
-def _compared(attribute: str, order: Order, wanted: Any, place: str) -> Condition:
+def _compared(attribute: str, order: Relation, wanted: Any, place: str) -> Condition:
     """A comparison with the conversions of JavaScript, which those of rules are: null is 0, "8" is 8."""
     if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
-        raise Refused(place, "it compares with what is neither a number nor a text")
+        raise NoExactForm(place, "it compares with what is neither a number nor a text")
     return Rule({order.value: [{"var": attribute}, wanted]})
 
 
@@ -409,12 +413,12 @@ def _attribute(name: str, place: str) -> str:
     if name == _ID:
         return TARGETING_KEY
     if not all(name.split(".")) or name.startswith("$flagd"):
-        raise Refused(place, f"{quote(name)} is no name of an attribute here")
+        raise NoExactForm(place, f"{quote(name)} is no name of an attribute here")
     return name
 
 
-def _bucket(attribute: str, seed: str | None, place: str) -> Bucket:
-    return Bucket(TARGETING_KEY if attribute == _ID else attribute_path(attribute, place), seed)
+def _bucket(attribute: str, seed: str | None, place: str) -> UserHash:
+    return UserHash(TARGETING_KEY if attribute == _ID else attribute_path(attribute, place), seed)
 
 
 def _ranges(count: int, rule: dict[str, Any], place: str) -> Iterator[tuple[float, float]]:
@@ -436,13 +440,13 @@ def _is_share(value: Any) -> bool:
 
 def _range(value: Any, place: str) -> tuple[float, float]:
     if not isinstance(value, list) or len(value) != 2:
-        raise Refused(place, "a range is not of two numbers")
+        raise NoExactForm(place, "a range is not of two numbers")
     return _finite(value[0], place), _finite(value[1], place)
 
 
 def _finite(value: Any, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 2**31:
-        raise Refused(place, "a range of users is not of numbers")
+        raise NoExactForm(place, "a range of users is not of numbers")
     return float(value)
 
 

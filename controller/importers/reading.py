@@ -26,6 +26,7 @@ from controller.importers.model import (
     Segment,
     Serves,
     Text,
+    TextPart,
 )
 from evaluator.flags.text import quote
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.importers.model import NEXT, Bucket, Split
+from controller.importers.model import NEXT, UserHash, UserSplit
 from controller.importers.reading import UnreadableFile
 from tests.unit.controller.importers.suites import (
     CODE,
@@ -98,11 +98,11 @@ def refusal(content: dict[str, Any]) -> str:
     return imported("growthbook", content).refusals[0].message
 
 
-def split_of(rule: dict[str, Any], **feature: Any) -> Split:
+def split_of(rule: dict[str, Any], **feature: Any) -> UserSplit:
     content = {"features": {"f": {"defaultValue": "d", "rules": [rule], **feature}}}
     what = imported("growthbook", content, allowed=ALL)
     outcome = what.flags[0].targeting[""].rules[0].then
-    assert isinstance(outcome, Split)
+    assert isinstance(outcome, UserSplit)
     return outcome
 
 
@@ -165,7 +165,7 @@ def test_a_range_beats_coverage_and_another_seed_and_attribute_are_kept() -> Non
     rule = {"force": "a", "range": [0.2, 0.4], "coverage": 1, "seed": "s", "hashAttribute": "company"}
     split = split_of(rule)
     assert split.arms == ((NEXT, 20000), ("a", 20000), (NEXT, 60000))
-    assert split.bucket == Bucket("company", "s")
+    assert split.bucket == UserHash("company", "s")
 
 
 def test_full_coverage_still_needs_the_attribute() -> None:

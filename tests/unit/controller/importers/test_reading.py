@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from controller.importers.model import NEXT, Condition, OneOf, TextPart, Text
+from controller.importers.model import NEXT, Condition, OneOf, Text, TextPart
 from controller.importers.reading import NoExactForm, arms_of_ranges, text_pattern
 
 
