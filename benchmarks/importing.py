@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 def flag(number: int) -> dict[str, Any]:
-    """A flag of 5 KB with 50 targets, five rules and a share."""
+    """A flag of 5 KB with 40 targets, three rules and a share."""
     rules = [
         {
             "variation": 0,
@@ -31,13 +31,13 @@ def flag(number: int) -> dict[str, Any]:
                 {"attribute": "age", "op": "greaterThan", "values": [rule]},
             ],
         }
-        for rule in range(5)
+        for rule in range(3)
     ]
     shares = [{"variation": 0, "weight": 10_000}, {"variation": 1, "weight": 90_000}]
     state = {
         "on": True,
         "offVariation": 1,
-        "targets": [{"values": [f"user-{number:030}-{user:04}" for user in range(50)], "variation": 0}],
+        "targets": [{"values": [f"user-{number:042}-{user:04}" for user in range(40)], "variation": 0}],
         "rules": rules,
         "fallthrough": {"rollout": {"variations": shares}},
     }
