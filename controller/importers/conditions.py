@@ -7,6 +7,7 @@ anyway. `starts_with` with an empty text is true of texts alone.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from controller.importers.model import (
     AnyOf,
     Condition,
     During,
+    InGrowingShare,
     InSegment,
     InShare,
     IsText,
@@ -115,6 +117,8 @@ def rule_of(condition: Condition) -> Json:
             rule = both(*({order: [TIMESTAMP, second]} for order, second in ends if second is not None))
         case InShare(bucket, weight, of):
             rule = in_arm(bucket, [["in", weight], ["out", of - weight]], "in")
+        case InGrowingShare():
+            rule = _in_growing_share(condition)
         case Rule(given):
             rule = given
         case _:
@@ -157,6 +161,16 @@ def in_arm(bucket: UserHash, weights: Sequence[Json], arm: str) -> Json:
     """Whether users fall into this arm of `fractional`; false of those without the bucket's attribute."""
     rule: Json = {"==": [{"fractional": buckets(bucket, weights)}, arm]}
     return rule if bucket == UserHash() else both(has_bucket(bucket), rule)
+
+
+def _in_growing_share(share: InGrowingShare) -> Json:
+    """The weights are whole at each second: they are multiplied by the seconds that the change takes."""
+    seconds, change = share.end - share.start, share.last - share.first
+    base, whole = share.first * seconds, share.of * seconds
+    divisor = math.gcd(base, whole, change)
+    grown: Json = {"*": [{"-": [TIMESTAMP, share.start]}, change // divisor]}
+    inner: Json = {"+": [base // divisor, grown]}
+    return in_arm(share.bucket, [["in", inner], ["out", {"-": [whole // divisor, inner]}]], "in")
 
 
 def buckets(bucket: UserHash, weights: Sequence[Json]) -> list[Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import tomllib
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -118,11 +119,23 @@ def import_files(
 
 
 def _read(name: str, data: bytes) -> SourceFile:
+    if name.endswith(".toml"):
+        data = _json_of_toml(name, data)
     document = read_document(data, file=name, bounds=BOUNDS)
     for problem in document.problems:
         if problem.severity is Severity.ERROR:
             raise UnreadableFile(str(problem))
     return SourceFile(name, document.value)
+
+
+def _json_of_toml(name: str, data: bytes) -> bytes:
+    """JSON with the same content; times are texts. Raises UnreadableFile."""
+    if len(data) > BOUNDS.document_bytes:
+        raise UnreadableFile(f"{name}: is larger than {BOUNDS.document_bytes} bytes")
+    try:
+        return orjson.dumps(tomllib.loads(data.decode()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnreadableFile(f"{name}: is no TOML: {error}") from None
 
 
 def _refused_by_lint(imported: Imported) -> Iterator[ImportRefusal]:

@@ -174,6 +174,21 @@ class InShare:
 
 
 @dataclass(frozen=True, slots=True)
+class InGrowingShare:
+    """Whether a user is in the first of `of` parts of all users. Their number changes evenly from `first` at
+    `start` to `last` at `end`, in Unix seconds; the condition is only used between these. False without the
+    attribute.
+    """
+
+    bucket: UserHash
+    start: int
+    end: int
+    first: int
+    last: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A targeting rule of ours, used as it is for its truth."""
 
@@ -182,7 +197,7 @@ class Rule:
 
 Condition: TypeAlias = (
     Always | All | AnyOf | Not | Present | IsText | OneOf | Number | Text | SemanticVersion | AnyItem | During
-    | InShare | InSegment | Serves | Rule
+    | InShare | InGrowingShare | InSegment | Serves | Rule
 )  # fmt: skip
 
 

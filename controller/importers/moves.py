@@ -23,6 +23,7 @@ from controller.importers.model import (
     Condition,
     Imported,
     ImportedFlag,
+    InGrowingShare,
     InSegment,
     InShare,
     Not,
@@ -87,7 +88,7 @@ def _frozen_condition(condition: Condition) -> Condition:
             return Not(_frozen_condition(part))
         case AnyItem(attribute, part):
             return AnyItem(attribute, _frozen_condition(part))
-        case InShare(_, weight, of):
+        case InShare(_, weight, of) | InGrowingShare(last=weight, of=of):
             return Always(2 * weight >= of)
     return condition
 
@@ -143,7 +144,7 @@ class _Moves:
             shares[orjson.dumps(variants[arm]) if isinstance(arm, str) else arm] += max(0, weight)
         return self._moved([weight for weight in shares.values() if weight])
 
-    def _moved(self, weights: list[int]) -> float:
+    def _moved(self, weights: list[float]) -> float:
         total = sum(weights)
         if len(weights) < 2:
             return 0.0
@@ -160,6 +161,9 @@ class _Moves:
                 yield from self._of_condition(part, environment)
             case InShare(_, weight, of):
                 yield self._moved([part for part in (weight, of - weight) if part > 0])
+            case InGrowingShare(first=first, last=last, of=of):
+                half = sorted((first, last, of / 2))[1]
+                yield self._moved([part for part in (half, of - half) if part > 0])
             case InSegment(name) if name in self._segments:
                 inner = self._segments[name].conditions.get(environment)
                 if inner is not None:

@@ -18,6 +18,7 @@ from controller.importers.model import (
     AnyOf,
     Condition,
     During,
+    InGrowingShare,
     IsText,
     Not,
     Number,
@@ -27,6 +28,7 @@ from controller.importers.model import (
     SemanticVersion,
     Text,
     TextPart,
+    UserHash,
 )
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import compile_rule
@@ -181,3 +183,16 @@ def test_a_version_with_fewer_numbers_or_a_v_is_no_whole_version(version: object
 def test_a_version_that_is_missing_is_in_no_order_and_its_negation_is_true() -> None:
     assert not truth(SemanticVersion("a", Relation.LESS, "2.0.0"), {})
     assert truth(Not(SemanticVersion("a", Relation.LESS, "2.0.0")), {})
+
+
+def test_a_growing_share_only_takes_more_users() -> None:
+    share = InGrowingShare(UserHash(), NOW - 50, NOW + 150, first=10, last=90, of=100)
+    rule = compile_rule(rule_of(share), bucketing=Bucketing.V2, flag_key="flag")
+    users = [f"user-{number}" for number in range(1000)]
+    taken: set[str] = set()
+    for time, expected in ((NOW - 50, 100), (NOW, 300), (NOW + 100, 700)):
+        now = {user for user in users if rule({"targetingKey": user, "$flagd": {"timestamp": time}})}
+        assert taken <= now
+        assert abs(len(now) - expected) < 50
+        taken = now
+    assert rule({"$flagd": {"timestamp": NOW}}) is False
