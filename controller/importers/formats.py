@@ -56,6 +56,15 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
             "numeric-dates": "dates in contexts count only as numbers, in milliseconds since 1970",
         },
     ),
+    "configcat": ImportFormat(
+        "configcat",
+        "ConfigCat: config JSON of SDKs, version 6, each of one environment",
+        {
+            "decimal-points": "texts such as 1,5 in contexts are no numbers; 1.5 is",
+            "numeric-dates": "dates in contexts count only as numbers, in seconds since 1970",
+            "json-lists": 'texts such as ["a"] in contexts are no lists; lists are',
+        },
+    ),
     "unleash": ImportFormat(
         "unleash",
         "Unleash: exports, each of one environment; or the answer of /api/client/features",
