@@ -190,7 +190,10 @@ def has_bucket(bucket: UserHash) -> Json:
 
 
 def _either(rules: Sequence[Json]) -> Json:
-    return rules[0] if len(rules) == 1 else {"or": list(rules)}
+    parts: list[Json] = []
+    for rule in rules:
+        parts += rule["or"] if isinstance(rule, dict) and rule.keys() == {"or"} else [rule]
+    return parts[0] if len(parts) == 1 else {"or": parts}
 
 
 def _whole_version(value: Json) -> list[Json]:

@@ -107,8 +107,8 @@ def read(files: list[SourceFile], reading: ImportReading) -> None:
         for name, (segment, place) in zip(names, segments, strict=True):
             reader.read_segment(name, segment, place)
         for key, setting in settings.items():
-            with reading.one(key, f"{file.name}:.f.{key}"):
-                reader.read_setting(key, setting, f"{file.name}:.f.{key}")
+            with reading.one(key, f"{file.name}:f.{key}"):
+                reader.read_setting(key, setting, f"{file.name}:f.{key}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.importers.conditions import simplify
 from controller.importers.model import (
     NEXT,
     All,
+    Always,
     AnyItem,
     AnyOf,
     Arm,
@@ -141,6 +144,8 @@ class ImportReading:
         """
         flags, segments = dict(self.flags), dict(self.segments)
         refusals = [*self.refusals, *_written_out(segments)]
+        constants = _constants(segments.values())
+        flags = {key: _without(flag, constants) for key, flag in flags.items()}
         refused = {(refusal.segment, refusal.name) for refusal in refusals}
         while True:
             flags = {key: flag for key, flag in flags.items() if (False, key) not in refused}
@@ -183,6 +188,41 @@ def _written_out(segments: dict[str, Segment]) -> Iterator[ImportRefusal]:
             yield ImportRefusal(name, refused.place, refused.message, segment=True)
         else:
             segments[name] = Segment(name, conditions)
+
+
+def _constants(segments: Iterable[Segment]) -> dict[str, dict[str, Condition]]:
+    """Segments of everybody or of nobody, by environment."""
+    constants: dict[str, dict[str, Condition]] = defaultdict(dict)
+    for segment in segments:
+        for environment, condition in segment.conditions.items():
+            if isinstance(simple := simplify(condition), Always):
+                constants[environment][segment.name] = simple
+    return constants
+
+
+def _without(flag: ImportedFlag, constants: Mapping[str, Mapping[str, Condition]]) -> ImportedFlag:
+    """The flag with these segments written out."""
+    targeting = dict(flag.targeting)
+    for environment in constants.keys() & targeting.keys():
+        rules = (
+            replace(rule, when=_replace(rule.when, constants[environment]))
+            for rule in targeting[environment].rules
+        )
+        targeting[environment] = replace(targeting[environment], rules=tuple(rules))
+    return replace(flag, targeting=targeting)
+
+
+def _replace(condition: Condition, known: Mapping[str, Condition]) -> Condition:
+    match condition:
+        case All(parts):
+            return All(tuple(_replace(part, known) for part in parts))
+        case AnyOf(parts):
+            return AnyOf(tuple(_replace(part, known) for part in parts))
+        case Not(part):
+            return Not(_replace(part, known))
+        case InSegment(name):
+            return known.get(name, condition)
+    return condition
 
 
 @dataclass(slots=True)
@@ -248,7 +288,7 @@ def member(value: Any, name: str, kind: type | tuple[type, ...], place: str, def
     if item is None:
         return default
     if not isinstance(item, kind) or (isinstance(item, bool) and kind in (int, float, (int, float))):
-        raise NoExactForm(f"{place}.{name}", f"has {_words(item)}, which this format does not have there")
+        raise NoExactForm(place_of(place, name), f"has {_words(item)}, which this format does not have there")
     return item
 
 
@@ -256,8 +296,15 @@ def items(value: Any, name: str, place: str) -> Iterator[tuple[dict[str, Any], s
     """The objects of the list `name`, each with its place. Raises NoExactForm."""
     for number, item in enumerate(member(value, name, list, place, [])):
         if not isinstance(item, dict):
-            raise NoExactForm(f"{place}.{name}[{number}]", f"has {_words(item)} in place of an object")
-        yield item, f"{place}.{name}[{number}]"
+            raise NoExactForm(
+                f"{place_of(place, name)}[{number}]", f"has {_words(item)} in place of an object"
+            )
+        yield item, f"{place_of(place, name)}[{number}]"
+
+
+def place_of(place: str, name: str) -> str:
+    """The place of a field of the object at `place`, which for a whole file ends with a colon."""
+    return f"{place}{name}" if place.endswith(":") else f"{place}.{name}"
 
 
 def _words(value: Json) -> str:

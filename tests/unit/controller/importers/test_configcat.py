@@ -140,8 +140,7 @@ def test_the_cases_of_the_evaluation_log() -> None:
                 return value_of(flags, case["key"], context_of(case.get("user")))
 
             tally.count(f"{file.stem} {case.get('user')}", what, case["key"], case["returnValue"], ask)
-    assert not tally.differ, "\n".join(tally.differ)
-    assert tally.agree >= 33
+    tally.assert_published("ConfigCat, evaluation logs of common-js")
 
 
 def answer(*rules: Any, default: Any = "no", segments: Any = (), **context: Any) -> Any:
@@ -237,7 +236,7 @@ def test_a_prerequisite_compares_values() -> None:
 
 
 def test_what_has_no_exact_form_is_refused_with_its_place() -> None:
-    place = "file0.json:.f.new.r[0].c[0]"
+    place = "file0.json:f.new.r[0].c[0]"
     assert refusal(setting("a", then("b", SECRET))).startswith(f"{place}.u: compares hashed values")
     assert refusal(setting("a", then("b", user("x", 36, "")))).startswith(f"{place}.u: has the comparator 36")
     assert "1,5" in refusal(setting("a", then("b", user("x", 10, 1))))

@@ -232,7 +232,7 @@ def test_metadata_and_what_flipt_ignores_are_noted() -> None:
     flag = boolean(name="Flag", description="what it does", metadata={"team": "web", "n": 1}, rules=[{}])
     what = imported("flipt", {"flags": [flag]})
     assert what.flags[0].metadata == {"team": "web", "n": 1, "description": "what it does"}
-    assert [remark.place for remark in what.remarks] == ["file0.json:.flags[0].rules"]
+    assert [remark.place for remark in what.remarks] == ["file0.json:flags[0].rules"]
 
 
 @pytest.mark.parametrize("operator", ["prefix", "suffix"])

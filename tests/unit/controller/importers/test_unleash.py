@@ -67,8 +67,7 @@ def test_the_cases_of_client_specification() -> None:
     tally = Tally()
     for file in sorted(suite("unleash").glob("[0-9]*.json")):
         run_cases(file, tally)
-    assert tally.agree >= 210
-    assert not tally.differ, "\n".join(tally.differ)
+    tally.assert_published("Unleash, client-specification")
 
 
 CONSTRAINT = {"contextName": "plan", "operator": "IN", "values": ["gold"]}
@@ -220,7 +219,7 @@ def test_texts_compared_without_case_are_refused_unless_that_is_allowed() -> Non
 
 
 def test_what_has_no_exact_form_is_refused_with_its_place() -> None:
-    place = "file0.json:.features[0].strategies[0]"
+    place = "file0.json:features[0].strategies[0]"
     assert refusal(constrained(operator="REGEX", value="a+")).startswith(
         f"{place}.constraints[0]: has a regular"
     )
