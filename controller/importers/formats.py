@@ -86,6 +86,14 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         "Microsoft FeatureManagement, schema 2: appsettings, or an export of App Configuration",
         {"random-percentage": "the filter Percentage divides users by their keys, and not calls at random"},
     ),
+    "go-feature-flag": ImportFormat(
+        "go_feature_flag",
+        "GO Feature Flag: a file of flags in YAML, JSON or TOML, one file an environment",
+        {
+            "case-sensitive": "texts that are compared without regard to case are compared with it",
+            "nested-attributes": "an attribute in an object that is missing is missing, as any other",
+        },
+    ),
     "growthbook": ImportFormat(
         "growthbook",
         "GrowthBook: the answer of GET /api/features/CLIENTKEY",
