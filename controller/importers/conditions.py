@@ -168,8 +168,11 @@ def _in_growing_share(share: InGrowingShare) -> Json:
     seconds, change = share.end - share.start, share.last - share.first
     base, whole = share.first * seconds, share.of * seconds
     divisor = math.gcd(base, whole, change)
-    grown: Json = {"*": [{"-": [TIMESTAMP, share.start]}, change // divisor]}
-    inner: Json = {"+": [base // divisor, grown]}
+    inner: Json = {"-": [TIMESTAMP, share.start]}
+    if change != divisor:
+        inner = {"*": [inner, change // divisor]}
+    if base:
+        inner = {"+": [base // divisor, inner]}
     return in_arm(share.bucket, [["in", inner], ["out", {"-": [whole // divisor, inner]}]], "in")
 
 
