@@ -103,6 +103,11 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
             "semantic-versions": "versions count only with three numbers, as in 1.2.0 and 1.2.0-rc.1",
         },
     ),
+    "flagsmith": ImportFormat(
+        "flagsmith",
+        "Flagsmith: an export of features, or the environment document (GET /api/v1/environment-document/)",
+        {"fractions": "whole numbers in contexts are compared with fractions, too"},
+    ),
 }
 
 
