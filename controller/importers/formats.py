@@ -108,6 +108,9 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         "Flagsmith: an export of features, or the environment document (GET /api/v1/environment-document/)",
         {"fractions": "whole numbers in contexts are compared with fractions, too"},
     ),
+    "openfeature": ImportFormat(
+        "openfeature", "OpenFeature's flag manifest, a file: each flag with its default value for all", {}
+    ),
 }
 
 
