@@ -65,6 +65,14 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
             "json-lists": 'texts such as ["a"] in contexts are no lists; lists are',
         },
     ),
+    "featurevisor": ImportFormat(
+        "featurevisor",
+        "Featurevisor: files of a project in its folders features, segments and groups",
+        {
+            "plain-versions": "1.2.x, 1.2.3.4 and >1.2 in contexts are no versions; 1.2.3, 1.2 and v1 are",
+            "numeric-dates": "dates in contexts count only as numbers, in milliseconds since 1970",
+        },
+    ),
     "unleash": ImportFormat(
         "unleash",
         "Unleash: exports, each of one environment; or the answer of /api/client/features",
@@ -110,6 +118,14 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
     ),
     "openfeature": ImportFormat(
         "openfeature", "OpenFeature's flag manifest, a file: each flag with its default value for all", {}
+    ),
+    "featurevisor": ImportFormat(
+        "featurevisor",
+        "Featurevisor: files of a project in its folders features, segments and groups",
+        {
+            "plain-versions": "1.2.x, 1.2.3.4 and >1.2 in contexts are no versions; 1.2.3, 1.2 and v1 are",
+            "numeric-dates": "dates in contexts count only as numbers, in milliseconds since 1970",
+        },
     ),
 }
 
