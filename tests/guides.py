@@ -76,11 +76,24 @@ NEW_CHECKOUT = "new-checkout"
 def pay(client):
     return client.get_boolean_value(NEW_CHECKOUT, False)
 END"""
+_IMPORTED: Final = """cat >flags.json <<'END'
+{"items": [{"key": "new-checkout", "variations": [{"value": true}, {"value": false}], "environments":
+ {"production": {"on": true, "offVariation": 1, "fallthrough": {"variation": 0}}}}]}
+END
+cat >production.json <<'END'
+{"features": [{"name": "new-checkout"}], "featureStrategies": [],
+ "featureEnvironments": [{"featureName": "new-checkout", "environment": "production", "enabled": true}]}
+END
+sed s/production/test/ production.json >test.json
+cat >calls.jsonl <<'END'
+{"flag": "new-checkout", "environment": "production", "context": {"targetingKey": "u1"}, "value": true}
+END"""
 PLAYED: Final = {
     "docs/authoring.md": _EXAMPLE,
     "docs/coming-from-openfeature-operator.md": _OPERATORS,
     "docs/cli-definitions.md": _COMPARED,
     "docs/flag-life.md": _WITH_CODE,
+    "docs/importing.md": _IMPORTED,
     "docs/observability.md": _SERVED,
     "docs/page.md": _EXAMPLE,
     "docs/policies.md": _EXAMPLE,

@@ -119,14 +119,6 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
     "openfeature": ImportFormat(
         "openfeature", "OpenFeature's flag manifest, a file: each flag with its default value for all", {}
     ),
-    "featurevisor": ImportFormat(
-        "featurevisor",
-        "Featurevisor: files of a project in its folders features, segments and groups",
-        {
-            "plain-versions": "1.2.x, 1.2.3.4 and >1.2 in contexts are no versions; 1.2.3, 1.2 and v1 are",
-            "numeric-dates": "dates in contexts count only as numbers, in milliseconds since 1970",
-        },
-    ),
 }
 
 

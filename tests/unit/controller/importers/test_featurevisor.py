@@ -134,9 +134,8 @@ def test_the_cases_of_example_1() -> None:
                 ask = partial(answer_of, flags[assertion.get("environment", "staging")], flag, context, value)
                 key = feature if feature in refused else flag
                 tally.count(f"{file.stem} {assertion}", what, key, value, ask)
-    assert not tally.differ, "\n".join(tally.differ)
+    tally.assert_published("Featurevisor, example-1")
     assert (skipped, tally.moved) == (5, 1)
-    assert tally.agree >= 658
 
 
 def read(files: dict[str, Any], environment: str = "", **options: Any) -> Imported:
