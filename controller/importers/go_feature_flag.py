@@ -172,11 +172,12 @@ class _FlagReader:
             rules = [rule.merged(by_name.get(rule.name(), {})) for rule in rules]
         return _State(self, fields, [*rules, *added], default)
 
-    def variant(self, name: object, variations: dict[str, Json], place: str) -> str:
+    def variant(self, given: object, variations: dict[str, Json], place: str) -> str:
         """The variant with the value that the variation has in a state: a step may change values."""
-        value = variations.get(name) if isinstance(name, str) else None
-        if not isinstance(name, str) or value is None:
-            raise NoExactForm(place, f"there is no variation {quote(str(name))}" if name else "is missing")
+        name = _variation(given, variations)
+        value = variations.get(name)
+        if value is None:
+            raise NoExactForm(place, f"there is no variation {quote(name)}" if name else "is missing")
         candidate, number = name, 1
         while candidate in self.variants and not same(self.variants[candidate], value):
             number += 1
@@ -189,6 +190,15 @@ class _FlagReader:
         steps = items(self.flag, "scheduledRollout", self.place)
         rules = (rule for step, at in steps for rule, _ in items(step, "targeting", at))
         return any(map(_divides, rules))
+
+
+def _variation(given: object, variations: dict[str, Json]) -> str:
+    """The name of a variation. GO Feature Flag reads `True` and `5` in YAML as texts."""
+    name = "" if given is None else str(given)
+    if isinstance(given, bool):
+        spelled = [other for other in variations if other.lower() == name.lower()]
+        return spelled[0] if len(spelled) == 1 else name
+    return name
 
 
 def _divides(rule: dict[str, Any]) -> bool:

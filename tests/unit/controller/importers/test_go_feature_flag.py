@@ -301,6 +301,16 @@ def test_steps_change_values_percentages_and_the_switch() -> None:
     assert [answer(flag, user, days=days) for days in (0, 1, 2, 3)] == ["old", "new", CODE, "off"]
 
 
+def test_names_that_yaml_reads_as_booleans_or_numbers_are_texts() -> None:
+    text = """
+f: {variations: {True: 1, False: 2, 5: 3}, defaultRule: {variation: True},
+    targeting: [{query: a eq 1, variation: 5}]}
+"""
+    flags = compiled(import_files("go-feature-flag", [("", "f.yaml", text.encode())], ImportOptions()))
+    assert value_of(flags, "f", {}) == 1
+    assert value_of(flags, "f", {"a": 1}) == 3
+
+
 def test_the_version_and_metadata_are_kept() -> None:
     flag = flag_of(version="1.2", metadata={"description": "what", "n": 1, "list": ["a", "b"], "o": {}})
     (imported_flag,) = imported("go-feature-flag", {"f": flag}).flags
