@@ -108,7 +108,7 @@ FORMATS: Final[Mapping[str, ImportFormat]] = {
         {
             "experiments": "an experiment is imported as a rollout with its weights; nothing is measured",
             "namespaces": "users of one experiment of a namespace may be in another one, too",
-            "semantic-versions": "versions count only with three numbers, as in 1.2.0 and 1.2.0-rc.1",
+            "semantic-versions": "versions are semantic ones: 1.2 is 1.2.0, and a.b and 1.2.3.4 are none",
         },
     ),
     "flagsmith": ImportFormat(
