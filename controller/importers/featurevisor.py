@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import mmh3
@@ -55,9 +54,11 @@ from controller.importers.reading import (
     items,
     member,
     scalars,
+    text_pattern,
     variant_names,
 )
 from evaluator.flags.text import quote
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -310,6 +311,11 @@ class _Reader:
             return known if operator == "equals" else Not(known)
         if operator in ("includes", "notIncludes"):
             return _includes(attribute, operator, next(_scalars([other], place)))
+        if operator in ("matches", "notMatches"):
+            if value.get("regexFlags"):
+                raise NoExactForm(f"{place}.regexFlags", "changes a regular expression; list values")
+            found = text_pattern(attribute, _text(other, place), place)
+            return found if operator == "matches" else All((IsText(attribute), Not(found)))
         return self._compared(attribute, operator, other, place)
 
     def _compared(self, attribute: str, operator: str, other: Any, place: str) -> Condition:
@@ -331,8 +337,7 @@ class _Reader:
             message = "dates in contexts may be texts, which rules cannot read"
             self.reading.approximate("numeric-dates", place, message)
             return Number(attribute, _DATES[operator], _milliseconds(other, f"{place}.value"))
-        what = "a regular expression" if "atches" in operator else f"the operator {quote(operator)}"
-        raise NoExactForm(place, f"has {what}, which rules here lack; list values, or their starts")
+        raise NoExactForm(place, f"has the operator {quote(operator)}, which rules here lack; list values")
 
 
 class _Values:
@@ -464,13 +469,10 @@ def _text(value: Any, place: str) -> str:
 
 
 def _milliseconds(value: Any, place: str) -> int:
-    try:
-        date = datetime.fromisoformat(value if isinstance(value, str) else "")
-    except ValueError:
-        raise NoExactForm(place, "is no date") from None
-    if date.tzinfo is None:
-        raise NoExactForm(place, "is a date without a time zone")
-    return round(date.timestamp() * 1000)
+    time = parse_time(_text(value, place))
+    if time is None:
+        raise NoExactForm(place, "is no time with a time zone")
+    return round(time.timestamp() * 1000)
 
 
 def _percentage(rule: dict[str, Any], place: str, name: str = "percentage") -> float:

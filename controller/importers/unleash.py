@@ -51,6 +51,7 @@ from controller.importers.reading import (
     items,
     member,
     scalars,
+    text_pattern,
     whole_weights,
 )
 from evaluator.flags.text import quote
@@ -386,10 +387,12 @@ class _Reader:
         if operator in ("IN", "NOT_IN"):
             known = OneOf(attribute, texts)
             return known if operator == "IN" else Not(known)
-        if operator in _TEXTS:
+        if operator in _TEXTS or operator == "REGEX":
             if member(constraint, "caseInsensitive", bool, place, False):
                 message = "texts are compared without regard to case, which rules here cannot"
                 self.reading.approximate("case-sensitive", place, message)
+            if operator == "REGEX":
+                return text_pattern(attribute, member(constraint, "value", str, place, ""), place)
             return Text(attribute, _TEXTS[operator], texts)
         if operator == "IN_CIDR":
             return _addresses(attribute, texts, place)
@@ -401,8 +404,7 @@ class _Reader:
             if not is_written_out(version) or parse_version(version) is None:
                 raise NoExactForm(f"{place}.value", f"{quote(version)} is no version of three numbers")
             return SemanticVersion(attribute, _ORDERS[order], version, whole=True)
-        what = "a regular expression" if operator == "REGEX" else f"the operator {quote(operator)}"
-        raise NoExactForm(place, f"has {what}, which rules here lack; list values, or their starts")
+        raise NoExactForm(place, f"has the operator {quote(operator)}, which rules here lack; list values")
 
 
 def _variant_key(key: str) -> str:

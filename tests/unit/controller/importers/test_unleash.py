@@ -221,7 +221,7 @@ def test_texts_compared_without_case_are_refused_unless_that_is_allowed() -> Non
 def test_what_has_no_exact_form_is_refused_with_its_place() -> None:
     place = "file0.json:features[0].strategies[0]"
     assert refusal(constrained(operator="REGEX", value="a+")).startswith(
-        f"{place}.constraints[0]: has a regular"
+        f"{place}.constraints[0]: the regular"
     )
     assert refusal(feature(strategies=[{"name": "ours"}])).startswith(f'{place}: the strategy "ours" is code')
     ranges = {"name": "remoteAddress", "parameters": {"IPs": "10.0.0.0/8"}}
