@@ -53,6 +53,7 @@ from controller.importers.reading import (
     UnreadableFile,
     items,
     member,
+    place_of,
     scalars,
     text_pattern,
     variant_names,
@@ -114,7 +115,7 @@ def read(files: list[SourceFile], reading: ImportReading) -> None:
         reader = _Reader(reading, environment)
         for name, (segment, place) in project["segments"].items():
             with reading.one(name, place, segment=True):
-                condition = reader.conditions(segment.get("conditions"), f"{place}.conditions")
+                condition = reader.conditions(segment.get("conditions"), place_of(place, "conditions"))
                 reading.add_segment(name, environment, condition)
         for key, (feature, place) in project["features"].items():
             reader.read_feature(key, feature, place, grouped.get(key))
@@ -184,8 +185,10 @@ class _Reader:
                     variants = _variations(feature)
                     self._add(feature, feature.variation_key, variants, self._variation(feature))
             for name, schema in member(fields, "variablesSchema", dict, place, {}).items():
-                with self.reading.one(f"{key}:{name}", f"{place}.variablesSchema.{name}"):
-                    values = _Values(name, schema, f"{place}.variablesSchema.{name}", _parts(fields, place))
+                with self.reading.one(f"{key}:{name}", place_of(place, f"variablesSchema.{name}")):
+                    values = _Values(
+                        name, schema, place_of(place, f"variablesSchema.{name}"), _parts(fields, place)
+                    )
                     self._add(feature, f"{key}:{name}", values.variants, self._variable(feature, values))
 
     def _here(self, value: Any) -> Any:
@@ -220,7 +223,7 @@ class _Reader:
 
     def _required(self, feature: _Feature) -> Iterator[Condition]:
         for part in member(feature.fields, "required", list, feature.place, []):
-            place = f"{feature.place}.required"
+            place = place_of(feature.place, "required")
             key = part if isinstance(part, str) else member(part, "key", str, place, "")
             yield Serves(key, ("on",))
             if isinstance(part, dict) and "variation" in part:
@@ -283,11 +286,11 @@ class _Reader:
     def _forced(self, part: dict[str, Any], place: str) -> Condition:
         """Whether the conditions, or else the segments, of a part are true; false without any."""
         if part.get("conditions"):
-            return self.conditions(part["conditions"], f"{place}.conditions")
+            return self.conditions(part["conditions"], place_of(place, "conditions"))
         return self._matches(part, place) if part.get("segments") else NEVER
 
     def _matches(self, part: dict[str, Any], place: str) -> Condition:
-        return _tree(part.get("segments"), f"{place}.segments", _segment)
+        return _tree(part.get("segments"), place_of(place, "segments"), _segment)
 
     def conditions(self, value: Any, place: str) -> Condition:
         """The condition of a segment or of a part of a feature."""
@@ -409,7 +412,7 @@ def _parts(fields: dict[str, Any], place: str) -> list[_Placed]:
     for name in ("rules", "force"):
         if isinstance(fields.get(name), dict):
             for environment in fields[name]:
-                parts += items(fields[name], environment, f"{place}.{name}")
+                parts += items(fields[name], environment, place_of(place, name))
         else:
             parts += items(fields, name, place)
     return parts
@@ -478,7 +481,7 @@ def _milliseconds(value: Any, place: str) -> int:
 def _percentage(rule: dict[str, Any], place: str, name: str = "percentage") -> float:
     value: float = member(rule, name, (int, float), place, 0)
     if not 0 <= value <= 100:
-        raise NoExactForm(f"{place}.{name}", "is no percentage")
+        raise NoExactForm(place_of(place, name), "is no percentage")
     return value
 
 
@@ -532,10 +535,10 @@ def _divided(feature: _Feature, when: Condition, arms: list[tuple[Arm, int]]) ->
         by = feature.fields.get("bucketBy")
         if isinstance(by, list) and len(by) > 1:
             message = "users are divided by several attributes together; join them into one in the contexts"
-            raise NoExactForm(f"{feature.place}.bucketBy", message)
+            raise NoExactForm(place_of(feature.place, "bucketBy"), message)
         names = by.get("or") if isinstance(by, dict) else by if isinstance(by, list) else [by]
         for name in names if isinstance(names, list) else [None]:
-            attribute = _text(name, f"{feature.place}.bucketBy")
+            attribute = _text(name, place_of(feature.place, "bucketBy"))
             attribute = TARGETING_KEY if attribute == "userId" else attribute
             yield TargetingRule(when, UserSplit(tuple(arms), UserHash(attribute, feature.key), NEXT))
     bucket = math.floor(mmh3.mmh3_32_uintdigest(feature.key.encode(), 1) / 2**32 * WEIGHTS)

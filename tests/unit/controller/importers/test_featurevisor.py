@@ -308,7 +308,7 @@ def test_a_feature_is_not_in_environments_to_which_it_is_not_exposed() -> None:
 def test_what_has_no_exact_form_is_refused_with_its_place() -> None:
     rule = {"segments": "*", "percentage": 50}
     place = "features/new.yml:"
-    assert refusal(of_feature(rule, bucketBy=["a", "b"])).startswith(f"{place}.bucketBy users are divided by")
+    assert refusal(of_feature(rule, bucketBy=["a", "b"])).startswith(f"{place}bucketBy users are divided by")
     assert not refusal(of_feature({**rule, "percentage": 100}, bucketBy=["a", "b"]))
     group = {"groups/g.yml": {"slots": [{"feature": "new", "percentage": 50}]}}
     assert "group" in refusal(of_feature(rule), group)
