@@ -3,7 +3,8 @@
 Sources: the schema of https://github.com/configcat/config-json, and the evaluator of ConfigCat's SDKs. The
 User's `Identifier` is the targeting key; other attributes have their names. A condition whose attribute is
 missing, empty or of another type lets its rule pass, also where it is negated. Where a text is searched, an
-attribute has to be a text: SDKs write numbers as texts with a warning, and here they match nothing.
+attribute has to be a text: SDKs write numbers as texts with a warning, and here they match nothing. A version
+has three numbers and neither a `v` nor white space, which only some of the SDKs take.
 """
 
 from __future__ import annotations
