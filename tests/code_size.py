@@ -22,7 +22,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/delivery": 2900,
     "controller/events": 3410,
     "controller/flagsets": 4000,
-    "controller/importers": 2600,
+    "controller/importers": 4560,
     "controller/kube": 1910,
     "controller/local": 2250,
     "controller/migration": 850,
@@ -50,7 +50,7 @@ BUDGET: Final[dict[str, int]] = {
 """Lines of code that a package may have, without blank lines, comments and docstrings. A commit that raises
 a number says why.
 """
-MOST_IMPORTS: Final = 0.119
+MOST_IMPORTS: Final = 0.121
 """The share of lines of imports in the code. An import that does not fit on one line has one name on each."""
 
 

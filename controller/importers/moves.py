@@ -129,10 +129,13 @@ class _Moves:
         last = (rule.then for rule in targeting.rules if not _passes_on(rule.then))
         outcomes = [*last, targeting.otherwise]
         stays = 1 - max(self._of_outcome(outcome, flag.variants) for outcome in outcomes)
-        # Rules that pass users on, and shares within conditions, may all concern one user.
+        # Rules that pass users on, and shares within conditions, may all concern one user; the same share in
+        # two rules, or two answers of one flag, concern the same users.
+        apart: dict[object, float] = {}
         for rule in targeting.rules:
             stays *= 1 - self._of_outcome(rule.then, flag.variants) if _passes_on(rule.then) else 1
-            stays *= math.prod(1 - share for share in self._of_condition(rule.when, environment))
+            apart.update(self._of_condition(rule.when, environment))
+        stays *= math.prod(1 - share for share in apart.values())
         self._known[flag.key, environment] = round(1 - stays, 6)
         return self._known[flag.key, environment]
 
@@ -152,7 +155,8 @@ class _Moves:
             return 1 - max(weights) / total
         return 1 - sum((weight / total) ** 2 for weight in weights)
 
-    def _of_condition(self, condition: Condition, environment: str) -> Iterator[float]:
+    def _of_condition(self, condition: Condition, environment: str) -> Iterator[tuple[object, float]]:
+        """What of a condition divides users, each with the share that moves."""
         match condition:
             case All(parts) | AnyOf(parts):
                 for part in parts:
@@ -160,16 +164,16 @@ class _Moves:
             case Not(part) | AnyItem(_, part):
                 yield from self._of_condition(part, environment)
             case InShare(_, weight, of):
-                yield self._moved([part for part in (weight, of - weight) if part > 0])
+                yield condition, self._moved([part for part in (weight, of - weight) if part > 0])
             case InGrowingShare(first=first, last=last, of=of):
                 half = sorted((first, last, of / 2))[1]
-                yield self._moved([part for part in (half, of - half) if part > 0])
+                yield condition, self._moved([part for part in (half, of - half) if part > 0])
             case InSegment(name) if name in self._segments:
                 inner = self._segments[name].conditions.get(environment)
                 if inner is not None:
                     yield from self._of_condition(inner, environment)
             case Serves(key) if key in self._flags and environment in self._flags[key].targeting:
-                yield self.of_flag(self._flags[key], environment)
+                yield key, self.of_flag(self._flags[key], environment)
 
 
 def _passes_on(outcome: Outcome) -> bool:
