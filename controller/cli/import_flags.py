@@ -47,7 +47,9 @@ class ImportReport:
 
 def configure_import(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("format", metavar="FORMAT", choices=FORMATS, help=f"one of {', '.join(FORMATS)}")
+    parser.add_argument(
+        "format", metavar="FORMAT", choices=list(FORMATS), help=f"one of {', '.join(FORMATS)}"
+    )
     parser.add_argument(
         "files", metavar="[ENVIRONMENT=]FILE", nargs="+",
         help="files of that format, YAML or JSON; ENVIRONMENT= names the environment that a file is of, or "
