@@ -65,7 +65,10 @@ class PolicyAction(StrEnum):
 class _Strict(Model):
     """A misspelt field would be a policy that allows everything."""
 
-    model_config = ConfigDict(extra="forbid")
+    # The API server takes no such word beside fields: it refuses or removes what a schema does not know.
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra=lambda schema: schema.pop("additionalProperties", None)
+    )
 
 
 class MatchCondition(_Strict):
