@@ -326,7 +326,7 @@ def test_documents_and_items_of_lists_are_judged_each(
 def test_where_nothing_is_ours_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "-f", str(ROOT / "crds")]) == 0
     assert capsys.readouterr().out == (
-        "nothing to check: no manifests of flagstaff.dev or core.openfeature.dev, only 17 "
+        "nothing to check: no manifests of flagstaff.dev or core.openfeature.dev, only 18 "
         "CustomResourceDefinitions\n"
     )
 
