@@ -87,7 +87,7 @@ def read(files: list[SourceFile], reading: ImportReading) -> None:
                 flags[key] = (value, place)
             else:
                 segments.append((value, place, _environment_of_segment(value)))
-    environments = sorted({name for flag, _ in flags.values() for name in flag.get("environments") or {}})
+    environments = sorted({name for flag, _ in flags.values() for name in _inner(flag, "environments")})
     chosen = reading.options.environment
     if chosen and environments and chosen not in environments:
         raise UnreadableFile(f"no flag has the environment {chosen}; there are {', '.join(environments)}")
@@ -126,15 +126,23 @@ def _members(file: SourceFile) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 def _environment_of_segment(segment: Mapping[str, Any]) -> str:
     """The environment by the segment's address, `/api/v2/segments/PROJECT/ENVIRONMENT/KEY`; empty: any."""
-    address = str((((segment.get("_links") or {}).get("self") or {}).get("href")) or "").split("/")
+    address = str(_inner(segment, "_links", "self").get("href")).split("/")
     return address[5] if len(address) > 6 and address[3] == "segments" else ""
+
+
+def _inner(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The object below these fields; an empty one where there is none."""
+    part: Any = value
+    for name in names:
+        part = part.get(name) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def _in_environment(flag: dict[str, Any], environment: str) -> dict[str, Any] | None:
     """The flag with its state in one environment; None: it has none there."""
     if environment == ONLY:
         return flag
-    state = (flag.get("environments") or {}).get(environment)
+    state = _inner(flag, "environments").get(environment)
     return {**flag, **state} if isinstance(state, dict) else None
 
 
@@ -150,17 +158,14 @@ class _EnvironmentReader:
         with self.reading.one(key, place):
             if flag.get("archived"):
                 raise NoExactForm(place, "it is archived in LaunchDarkly, and not imported")
-            names = self._variant_names(flag)
-            values = [
-                variation["value"] if isinstance(variation, dict) and "value" in variation else variation
-                for variation in member(flag, "variations", list, place, [])
-            ]
+            names = self._variant_names(flag, place)
+            values = [part["value"] for part in _variations(flag, place)]
             targeting = self._targeting(flag, names, place)
             variants = dict(zip(names, values, strict=True))
             metadata = scalars(
                 {
                     "description": flag.get("description"),
-                    "owner": (flag.get("_maintainer") or {}).get("email") or flag.get("maintainerId"),
+                    "owner": _inner(flag, "_maintainer").get("email") or flag.get("maintainerId"),
                     "tags": flag.get("tags"),
                     "permanent": True if flag.get("temporary") is False else None,
                 }
@@ -179,10 +184,10 @@ class _EnvironmentReader:
             self.reading.add_segment(name, self.environment, condition)
 
     def _members(self, segment: dict[str, Any], field: str, place: str) -> Condition:
-        keys = [OneOf(TARGETING_KEY, tuple(member(segment, field, list, place, [])))]
+        keys = [OneOf(TARGETING_KEY, _keys(segment, field, place))]
         for part, at in items(segment, f"{field}Contexts", place):
             kind = member(part, "contextKind", str, at, _USER)
-            keys.append(OneOf(_path(kind, "key", at), tuple(member(part, "values", list, at, []))))
+            keys.append(OneOf(_path(kind, "key", at), _keys(part, "values", at)))
         return AnyOf(tuple(keys))
 
     def _segment_rule(self, segment: str, rule: dict[str, Any], place: str) -> Condition:
@@ -195,11 +200,8 @@ class _EnvironmentReader:
         missing = [] if bucket.attribute == TARGETING_KEY else [Not(Present(bucket.attribute))]
         return All((clauses, AnyOf((*missing, InShare(bucket, weight, _WHOLE)))))
 
-    def _variant_names(self, flag: Mapping[str, Any]) -> list[str]:
-        variations = flag.get("variations") or []
-        parts = [
-            part if isinstance(part, dict) and "value" in part else {"value": part} for part in variations
-        ]
+    def _variant_names(self, flag: Mapping[str, Any], place: str) -> list[str]:
+        parts = _variations(flag, place)
         given = [part.get("name") if isinstance(part.get("name"), str) else None for part in parts]
         return variant_names([part["value"] for part in parts], given)
 
@@ -236,7 +238,7 @@ class _EnvironmentReader:
         if not flag.get("on"):
             # An off flag fulfils no prerequisite, whatever its off variation is.
             return NEVER
-        variant = self._variation(part, "variation", self._variant_names(flag), place)
+        variant = self._variation(part, "variation", self._variant_names(flag, place), place)
         return Serves(key, (variant,)) if variant is not None else NEVER
 
     def _targets(self, flag: Mapping[str, Any], names: list[str], place: str) -> Iterator[TargetingRule]:
@@ -244,12 +246,12 @@ class _EnvironmentReader:
         contexts = list(items(flag, "contextTargets", place))
         for part, at in contexts or users:
             kind = member(part, "contextKind", str, at, _USER)
-            values = member(part, "values", list, at, [])
+            values = _keys(part, "values", at)
             if contexts and kind == _USER and not values:
-                same = (other for other, _ in users if other.get("variation") == part.get("variation"))
-                values = next((other.get("values") for other in same), [])
+                same = (other for other in users if other[0].get("variation") == part.get("variation"))
+                values = next((_keys(other, "values", place_of) for other, place_of in same), ())
             variant = self._variation(part, "variation", names, at)
-            yield TargetingRule(OneOf(_path(kind, "key", at), tuple(values)), variant)
+            yield TargetingRule(OneOf(_path(kind, "key", at), values), variant)
 
     def _outcome(self, value: Mapping[str, Any], names: list[str], place: str) -> Outcome:
         rollout = member(value, "rollout", dict, place)
@@ -349,6 +351,20 @@ class _EnvironmentReader:
         self.reading.approximate("short-versions", place, message)
         # LaunchDarkly knows no leading v, and takes texts alone.
         return All((IsText(attribute), Not(Text(attribute, TextPart.START, ("v",))), AnyOf(tuple(known))))
+
+
+def _variations(flag: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
+    """The variations as the API has them; data files have values alone."""
+    parts = member(flag, "variations", list, place, [])
+    return [part if isinstance(part, dict) and "value" in part else {"value": part} for part in parts]
+
+
+def _keys(value: Any, name: str, place: str) -> tuple[str, ...]:
+    """The keys of contexts in a list."""
+    keys = member(value, name, list, place, [])
+    if not all(isinstance(key, str) for key in keys):
+        raise NoExactForm(f"{place}.{name}", "a key of a context is no text")
+    return tuple(keys)
 
 
 def _whole_version(text: str) -> str | None:
