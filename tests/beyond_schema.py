@@ -44,6 +44,7 @@ OF_DOCUMENTS: Final[Mapping[str, str]] = {
     "duplicate-flag": "the schema does not compare the items of a list, nor documents with each other",
     "conflicting-key": "the schema does not compare documents with each other",
     "unknown-outcome": "a schema cannot compare what a rule returns with the keys of `variants`",
+    "archived-key": "the schema knows no archive, and flagd ignores it",
     "missing-base": "the schema knows no layers",
     "removes-nothing": "null in a layer removes; the schema knows no layers",
     "unusable-number": "YAML's infinities, and numbers beyond 64-bit floats, have no JSON that flagd reads",

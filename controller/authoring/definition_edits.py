@@ -198,7 +198,7 @@ def _remove(text: str, root: yaml.Node | None, path: Path, in_json: bool) -> str
         end = _end_of_line(text, end + 2)
     before, after = text[:begin], text[end:].removeprefix("\r").removeprefix("\n")
     blank = _line_end(text)
-    if before.endswith(blank * 2) and (not after or after.startswith(blank)):
+    if before.endswith(blank * 2) and (at + 1 == len(parts) or after.startswith(blank)):
         before = before.removesuffix(blank)
     return before + after
 

@@ -52,6 +52,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "plan": "say what a change does to users: who gets another value, and how many",
         "add": "write a new flag into a file of definitions",
         "set": "change a flag or a shared list in its file, and say what that does",
+        "archive": "take a flag out of its files, and keep its key from being used again",
         "refs": "find where code refers to flags, and flags that no code or no definition has",
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
@@ -99,6 +100,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 """Verbs with their summaries, in the groups of `--help` and docs/cli.md."""
 VERBS: Final = {verb: summary for group in VERB_GROUPS.values() for verb, summary in group.items()}
 _MODULES: Final = {
+    "archive": "controller.cli.archive_flag",
     "evaluator": "evaluator.cli",
     "resume": "controller.cli.suspend",
     "manifest": "controller.cli.eval",

@@ -81,12 +81,26 @@ def definition_schema(*, layer: bool) -> dict[str, Any]:
                     "version": {"description": "The version of the set.", "type": "string"},
                 },
             },
+            "$archived": {
+                "description": "Flags that are gone, by key: no flag may have one of these keys again.",
+                "type": "object",
+                "patternProperties": {_NAME: _ARCHIVED},
+                "additionalProperties": False,
+            },
         },
         **({} if layer else {"required": ["flags"]}),
         "definitions": {"flag": _flag(layer=layer), "rule": _RULE, **_ARITIES},
     }
 
 
+_ARCHIVED: Final = {
+    "type": "object",
+    "properties": {
+        "date": {"description": "When it was archived.", "type": "string"},
+        "owner": {"description": "The team or person to ask."},
+        "default": {"description": "The variant that everybody got at last.", "type": ["string", "null"]},
+    },
+}
 _LIST: Final = {
     "type": "array",
     "items": {

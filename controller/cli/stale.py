@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import urllib.parse
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.authoring.flag_life import Fact, FactName, FlagLife, FlagUse, LifeLimits, facts_of, life_of
 from controller.cli.arguments import add_build_arguments
 from controller.cli.definitions import SOURCE_HELP, read_definitions
+from controller.cli.flag_requests import add_request_arguments, days, requests_by_flag
 from controller.cli.output import Column, add_output_argument, document, table
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, Exit, exit_on, printable
 from controller.flagsets.constant_parts import constant_result
@@ -25,6 +22,7 @@ from controller.runtime.setbacks import Setback
 from evaluator.host.times import timestamp
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
@@ -32,18 +30,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
 
 _DEFAULTS: Final = LifeLimits()
-_COUNTER: Final = "feature_flag_flagd_impression_total"
-_QUERY: Final = (
-    f"sum by (feature_flag_key) (increase({_COUNTER}[{{days}}d])) + sum by (feature_flag_key) ("
-    f"(last_over_time({_COUNTER}[{{days}}d]) unless {_COUNTER} offset {{days}}d)"
-    f" or last_over_time({_COUNTER}[{{days}}d]) * 0)"
-)
-"""A counter begins at its first request, of which `increase` knows nothing: those that began since count
-whole.
-"""
-_MOST_BYTES: Final = 16 * 1024 * 1024
-_SECONDS: Final = 30.0
-_MOST_DAYS: Final = 3_650
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +56,20 @@ def configure_stale(parser: argparse.ArgumentParser) -> None:
     }
     for option, (limit, fact, words) in limits.items():
         parser.add_argument(
-            option, metavar="DAYS", type=_days, default=limit,
+            option, metavar="DAYS", type=days, default=limit,
             help=f"a flag is {fact} if it {words} (default {limit.days})",
         )  # fmt: skip
     parser.add_argument(
         "--code", metavar="DIR", type=Path, action="append", default=[],
         help="a folder of code: a flag is unreferenced if no code refers to it; may be repeated",
     )  # fmt: skip
-    parser.add_argument(
-        "--prometheus", metavar="URL",
-        help="a Prometheus with the evaluators' metrics: a flag is unrequested if nobody asked for it in "
-        "--requests-in days",
-    )  # fmt: skip
-    parser.add_argument(
-        "--requests-in", metavar="DAYS", type=_days, default=timedelta(days=30),
-        help="the days for which requests are counted (default 30)",
-    )  # fmt: skip
+    add_request_arguments(parser, "a flag is unrequested if nobody asked for it in --requests-in days")
     parser.add_argument(
         "--fail-on", metavar="FACT", action="append", choices=[*FactName], default=[],
         help=f"exit with 1 if a flag has this fact: {', '.join(FactName)}; may be repeated",
     )  # fmt: skip
     add_output_argument(parser, "table", "json", "markdown")
     parser.set_defaults(run=run)
-
-
-def _days(text: str) -> timedelta:
-    number = text.removesuffix("d")
-    if not number.isdecimal() or int(number) > _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days; write 30 or 30d")
-    return timedelta(days=int(number))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,12 +106,12 @@ def _uses(arguments: argparse.Namespace, options: LocalOptions, flag_set: FlagSe
     references = _references(arguments.code, flag_set) if arguments.code else None
     requests = None
     if arguments.prometheus is not None:
-        requests = _requests(arguments.prometheus, arguments.requests_in.days)
+        requests = requests_by_flag(arguments.prometheus, arguments.requests_in.days)
     return {
         key: FlagUse(
             created.get(key),
             changed.get(key),
-            None if requests is None else requests.get(key, 0.0),
+            None if requests is None else sum(requests.get(key, {}).values()),
             None if references is None else references.get(key, 0),
         )
         for key in flag_set.flags
@@ -183,30 +154,6 @@ def _references(folders: Sequence[Path], flag_set: FlagSet) -> dict[str, int]:
         for key, places in found.references.items():
             counts[key] = counts.get(key, 0) + len(places)
     return counts
-
-
-def _requests(address: str, days: int) -> dict[str, float]:
-    """Evaluations by flag. Raises Exit."""
-    import urllib3
-
-    query = urllib.parse.urlencode({"query": _QUERY.format(days=max(1, days))})
-    # What is printed has no password of the URL.
-    shown = address.rpartition("@")[2].removeprefix("http://").removeprefix("https://")
-    try:
-        with urllib3.PoolManager() as pool:
-            url = f"{address.rstrip('/')}/api/v1/query?{query}"
-            response = pool.request("GET", url, preload_content=False, timeout=_SECONDS, retries=1)
-            content = response.read(_MOST_BYTES + 1)
-        if response.status != 200 or len(content) > _MOST_BYTES:
-            raise Exit(f"{shown} answers {response.status} to a query, or at too great a length", UNREACHABLE)
-        results = json.loads(content)["data"]["result"]
-        return {
-            str(result["metric"].get("feature_flag_key", "")): float(result["value"][1]) for result in results
-        }
-    except urllib3.exceptions.HTTPError as error:
-        raise Exit(f"{shown} cannot be asked: {type(error).__name__}", UNREACHABLE) from None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise Exit(f"{shown} does not answer as Prometheus does", UNREACHABLE) from None
 
 
 def _remark(text: str) -> None:

@@ -131,10 +131,11 @@ def _has_null(value: dict[str, Any]) -> bool:
 FLAGS: Final = "flags"
 EVALUATORS: Final = "$evaluators"
 METADATA: Final = "metadata"
+ARCHIVED: Final = "$archived"
 NO_DEFINITIONS: Final = "no-definitions"
 OTHER_FORMAT: Final = "other-format"
 """Codes of the notes about documents that are passed over."""
-_SECTIONS: Final = frozenset({FLAGS, EVALUATORS, METADATA})
+_SECTIONS: Final = frozenset({FLAGS, EVALUATORS, METADATA, ARCHIVED})
 _SECTION_WORDS: Final = Words(sorted(_SECTIONS))
 _TOP: Final = _SECTIONS | {"$schema"}
 _ITEM: Final = KNOWN | {"key"}
@@ -147,6 +148,8 @@ class Layer:
     flags: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
     evaluators: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
     metadata: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    archived: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    """Keys of flags that are gone, which no flag may have again."""
     others: tuple[tuple[str, Piece], ...] = ()
     """Flags of a list whose key is in `flags` for another flag set."""
     documents: tuple[Document, ...] = ()
@@ -183,6 +186,7 @@ def read_layer(
         flags=reading.flags,
         evaluators=reading.evaluators,
         metadata=reading.metadata,
+        archived=reading.archived,
         others=tuple(reading.others),
         documents=tuple(reading.documents),
         findings=tuple(reading.findings),
@@ -195,6 +199,7 @@ class _Reading:
         self.flags: dict[str, Piece] = {}
         self.evaluators: dict[str, Piece] = {}
         self.metadata: dict[str, Piece] = {}
+        self.archived: dict[str, Piece] = {}
         self.others: list[tuple[str, Piece]] = []
         self._ids: dict[str, set[str | None]] = {}
         self.documents: list[Document] = []
@@ -234,6 +239,7 @@ class _Reading:
         self._add_flags(document, top)
         self._add_section(document, top, EVALUATORS, self.evaluators)
         self._add_section(document, top, METADATA, self.metadata)
+        self._add_section(document, top, ARCHIVED, self.archived)
 
     def _pass_over(self, document: Document, code: str, message: str) -> None:
         # What is wrong within it, such as a tag of another product, is not our business.

@@ -226,7 +226,18 @@ class _Merging:
             self._bad |= spoiled
             for key, piece in layer.flags.items():
                 self._lay(flags, key, piece, spoiled)
+        self._refuse_archived(flags)
         return list(flags.values())
+
+    def _refuse_archived(self, flags: Mapping[str, Assembled]) -> None:
+        """Report each flag whose key an earlier flag had: old code may still ask for that one."""
+        archived = {key: piece for layer in self._layers for key, piece in layer.archived.items()}
+        for key in archived.keys() & flags.keys():
+            place = archived[key].place(key=True)
+            message = (
+                f"the key {quote(key)} is archived ({place}); choose another one, or take that entry out"
+            )
+            flags[key].find(Severity.ERROR, "archived-key", message, at_key=True, index=0)
 
     def _find_without_base(self, layer: Layer, lower: Mapping[str, Assembled]) -> None:
         keys = tuple(lower)

@@ -291,3 +291,17 @@ def test_a_file_that_cannot_be_read_is_reported_without_problems_of_its_flags() 
         ("overlay.json", "$.flags.f.state", "unknown-state"),
     ]
     assert result.whole_bad
+
+
+def test_no_flag_has_the_key_of_an_archived_one_again() -> None:
+    archive = {"$archived": {"f": {"date": "2026-11-29"}, "gone": {}}, "flags": {}}
+    result = merge([layer(base={"flags": {"f": BASE, "g": BASE}}, archive=archive), layer(top=NOTHING)])
+    assert places(result) == [("base.json", "$.flags.f", "archived-key")]
+    assert "is archived (archive.json:3:3); choose another one" in result.problems[0].message
+    assert (set(result.flag_set.flags), set(result.bad)) == ({"g"}, {"f"})
+
+
+def test_a_flag_that_a_layer_removes_may_be_archived_there() -> None:
+    top = {"$archived": {"f": {}}, "flags": {"f": None}}
+    result = merge([layer(base={"flags": {"f": BASE, "g": BASE}}), layer(top=top)])
+    assert (places(result), set(result.flag_set.flags)) == ([], {"g"})

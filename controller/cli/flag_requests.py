@@ -1,0 +1,71 @@
+"""Who asked evaluators for flags, by the metrics that a Prometheus has of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import urllib.parse
+from collections import defaultdict
+from datetime import timedelta
+from typing import Final
+
+from controller.cli.printing import UNREACHABLE, Exit
+
+_COUNTER: Final = "feature_flag_flagd_impression_total"
+_BY: Final = "by (feature_flag_key, namespace, job)"
+_QUERY: Final = (
+    f"sum {_BY} (increase({_COUNTER}[{{days}}d])) + sum {_BY} ("
+    f"(last_over_time({_COUNTER}[{{days}}d]) unless {_COUNTER} offset {{days}}d)"
+    f" or last_over_time({_COUNTER}[{{days}}d]) * 0)"
+)
+"""A counter begins at its first request, of which `increase` knows nothing: those that began since count
+whole.
+"""
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_SECONDS: Final = 30.0
+_MOST_DAYS: Final = 3_650
+
+
+def add_request_arguments(parser: argparse.ArgumentParser, effect: str) -> None:
+    """Add --prometheus, with the effect that it has, and --requests-in."""
+    parser.add_argument(
+        "--prometheus", metavar="URL", help=f"a Prometheus with the evaluators' metrics: {effect}"
+    )
+    parser.add_argument(
+        "--requests-in", metavar="DAYS", type=days, default=timedelta(days=30),
+        help="the days for which requests are counted (default 30)",
+    )  # fmt: skip
+
+
+def days(text: str) -> timedelta:
+    """Read `30` or `30d`."""
+    number = text.removesuffix("d")
+    if not number.isdecimal() or int(number) > _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days; write 30 or 30d")
+    return timedelta(days=int(number))
+
+
+def requests_by_flag(address: str, within: int) -> dict[str, dict[str, float]]:
+    """The evaluations of so many days by flag, and by namespace and job of the evaluators. Raises Exit."""
+    import urllib3
+
+    query = urllib.parse.urlencode({"query": _QUERY.format(days=max(1, within))})
+    # What is printed has no password of the URL.
+    shown = address.rpartition("@")[2].removeprefix("http://").removeprefix("https://")
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    try:
+        with urllib3.PoolManager() as pool:
+            url = f"{address.rstrip('/')}/api/v1/query?{query}"
+            response = pool.request("GET", url, preload_content=False, timeout=_SECONDS, retries=1)
+            content = response.read(_MOST_BYTES + 1)
+        if response.status != 200 or len(content) > _MOST_BYTES:
+            raise Exit(f"{shown} answers {response.status} to a query, or at too great a length", UNREACHABLE)
+        for result in json.loads(content)["data"]["result"]:
+            labels = result["metric"]
+            who = "/".join(filter(None, (labels.get("namespace", ""), labels.get("job", ""))))
+            found[str(labels.get("feature_flag_key", ""))][who] = float(result["value"][1])
+    except urllib3.exceptions.HTTPError as error:
+        raise Exit(f"{shown} cannot be asked: {type(error).__name__}", UNREACHABLE) from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise Exit(f"{shown} does not answer as Prometheus does", UNREACHABLE) from None
+    return dict(found)
