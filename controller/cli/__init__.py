@@ -52,6 +52,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "plan": "say what a change does to users: who gets another value, and how many",
         "add": "write a new flag into a file of definitions",
         "set": "change a flag or a shared list in its file, and say what that does",
+        "rename": "give a flag another key, in its files, in rules that need it and in its tests",
         "archive": "take a flag out of its files, and keep its key from being used again",
         "refs": "find where code refers to flags, and flags that no code or no definition has",
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",

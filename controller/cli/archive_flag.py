@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Final
 from controller.authoring.definition_edits import with_value, without_value
 from controller.authoring.flag_life import life_of
 from controller.authoring.key_uses import key_uses
-from controller.cli.definition_changes import add_change_arguments, finish, read_definition_change
+from controller.cli.definition_changes import (
+    add_change_arguments,
+    code_references,
+    finish,
+    read_definition_change,
+)
 from controller.cli.flag_requests import add_request_arguments, requests_by_flag
-from controller.cli.printing import PROBLEM, UNREACHABLE, USAGE, Exit, did_you_mean, exit_on
+from controller.cli.printing import PROBLEM, USAGE, Exit, did_you_mean
 from controller.flagsets.layers import read_tests, select
 from controller.runtime.clock import now
-from controller.runtime.setbacks import Setback
 from evaluator.flags.layer import ARCHIVED
 
 if TYPE_CHECKING:
@@ -32,7 +36,6 @@ _NEW: Final = b"""\
 # Flags that are gone. No flag may have one of their keys: old code may still ask for it.
 flags: {}
 """
-_SHOWN: Final = 5
 
 
 def configure_archive(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +84,7 @@ def _uses(change: DefinitionChange, options: argparse.Namespace) -> Iterator[str
         (case.document.file, case.document.place(case.path)[0]) for case in tests if case.flag == key
     )
     yield from (f"{file}:{line}: a test is about it" for file, line in places)
-    yield from _code_uses(options)
+    yield from code_references(options)
     if options.prometheus is None:
         _remark("whether somebody asks for the flag is unknown; --prometheus URL tells")
         return
@@ -89,22 +92,6 @@ def _uses(change: DefinitionChange, options: argparse.Namespace) -> Iterator[str
     for who, count in sorted(requests_by_flag(options.prometheus, days).get(key, {}).items()):
         if count:
             yield f"requested {count:,.0f} times in {days} days by {who or 'an evaluator'}"
-
-
-def _code_uses(options: argparse.Namespace) -> Iterator[str]:
-    # Searching takes packages that definitions do not need.
-    from controller.local.code_search import read_options, search
-
-    if not options.code:
-        _remark("whether code refers to the flag is unknown; --code DIR tells")
-    for folder in options.code:
-        if not folder.is_dir():
-            raise Exit(f"--code: {folder} is no folder", UNREACHABLE)
-        with exit_on(UNREACHABLE, Setback):
-            places = search(folder, [options.flag], read_options(folder)).references.get(options.flag, [])
-        yield from (f"{folder}/{place.file}:{place.line}: {place.text}" for place in places[:_SHOWN])
-        if len(places) > _SHOWN:
-            yield f"{folder}: {len(places) - _SHOWN} more references"
 
 
 def _remark(text: str) -> None:

@@ -8,7 +8,7 @@ import difflib
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.authoring.definition_edits import EditRefused
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
@@ -26,7 +26,7 @@ from evaluator.host.durable import write_file
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from controller.flagsets.compose import Composition
@@ -35,9 +35,16 @@ if TYPE_CHECKING:
     from evaluator.flags.problems import Document
 
 
-def add_change_arguments(parser: argparse.ArgumentParser, *, layer: str) -> None:
-    """Add what says which files are changed, and what becomes of the change; `layer` is a help text."""
-    parser.add_argument("--layer", metavar="P", help=layer)
+_SHOWN: Final = 5
+"""References to a flag that are printed of one folder."""
+
+
+def add_change_arguments(parser: argparse.ArgumentParser, *, layer: str = "") -> None:
+    """Add what says which files are changed, and what becomes of the change; `layer` is the help text of
+    --layer, which a change of all layers does not have.
+    """
+    if layer:
+        parser.add_argument("--layer", metavar="P", help=layer)
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument(
         "--commit", action="store_true", help="commit the changed files with Git, and nothing else"
@@ -120,6 +127,26 @@ def choose(option: str, chosen: str | None, choices: Sequence[str], several: str
         said = several if chosen is None else f"{chosen!r} is none of them: {several}"
         raise Exit(f"{said}; choose {' or '.join(f'{option} {path}' for path in choices)}", USAGE)
     return chosen
+
+
+def code_references(options: argparse.Namespace) -> Iterator[str]:
+    """Yield lines about the places in the folders of --code that refer to the flag, and say where it is not
+    known. Raises Exit.
+    """
+    # Searching takes packages that definitions do not need.
+    from controller.local.code_search import read_options, search
+
+    if not options.code:
+        message = "whether code refers to the flag is unknown; --code DIR tells"
+        print(f"flagstaff {options.verb}: {message}", file=sys.stderr)
+    for folder in options.code:
+        if not folder.is_dir():
+            raise Exit(f"--code: {folder} is no folder", UNREACHABLE)
+        with exit_on(UNREACHABLE, Setback):
+            places = search(folder, [options.flag], read_options(folder)).references.get(options.flag, [])
+        yield from (f"{folder}/{place.file}:{place.line}: {place.text}" for place in places[:_SHOWN])
+        if len(places) > _SHOWN:
+            yield f"{folder}: {len(places) - _SHOWN} more references"
 
 
 def finish(change: DefinitionChange, options: argparse.Namespace, before: FlagSet | None = None) -> int:

@@ -139,8 +139,8 @@ def test_the_corpus_has_a_case_for_every_definition() -> None:
 
 def test_every_reason_beyond_the_schema_that_one_document_can_give_is_in_the_corpus() -> None:
     given_by = {code for case in CASES if case.accepted for code in case.codes}
-    # These need an archive, a bad place inside an array literal, a text that is no plain JSON, a name in another case,
-    # layers, or sheer size; notes on what a rule cannot do have tests of their own.
+    # These need an archive, a bad place inside an array literal, a text that is no plain JSON, layers, a name
+    # in another case, or sheer size; notes on what a rule cannot do have tests of their own.
     elsewhere = {
         "unlisted-operator", "bad-argument", "bad-weight", "reference-position", "rule-too-deep",
         "rule-too-large", "duplicate-key", "field-case", "conflicting-key", "missing-base", "removes-nothing",
