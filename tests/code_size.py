@@ -16,7 +16,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/api": 4200,
     "controller/app": 2400,
     "controller/artifacts": 650,
-    "controller/authoring": 2380,
+    "controller/authoring": 2420,
     "controller/cli": 9160,
     "controller/configurations": 1150,
     "controller/delivery": 2900,
