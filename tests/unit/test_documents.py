@@ -55,7 +55,7 @@ OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 MOST_WORDS: Final = 1200
 MOST_WORDS_IN_ALL: Final = 40_900
 LONGER: Final = {
-    "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1900,
+    "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1930,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagset.md": 1350, "docs/kinds/flagsource.md": 1500,
     "docs/page.md": 1500,
     "docs/rollout-analysis.md": 1650, "docs/up.md": 1780, "docs/verification.md": 1560,
