@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from controller.importers.model import Imported, ImportRefusal
+from controller.importers.model import ONLY, Imported, ImportRefusal
 from controller.importers.reading import (
     ImportOptions,
     ImportReading,
@@ -23,7 +24,7 @@ from controller.importers.writer import definitions
 from evaluator.flags.document import read_document
 from evaluator.flags.merge import parse
 from evaluator.flags.problems import Severity
-from evaluator.flags.text import Bounds
+from evaluator.flags.text import Bounds, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 BOUNDS: Final = Bounds(document_bytes=64 * 1024 * 1024, nodes=10_000_000, depth=60)
 """Bounds of a file that is imported."""
+_FOLDER: Final = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+"""Names of environments, each of which is a folder of definitions."""
 _PORTION: Final = 500
 """Flags that lint judges at once."""
 
@@ -145,6 +148,9 @@ def import_files(
     except RecursionError:
         raise UnreadableFile("the file is nested too deep") from None
     imported = reading.result()
+    for name in {name for flag in imported.flags for name in flag.targeting} - {ONLY}:
+        if not _FOLDER.fullmatch(name):
+            raise UnreadableFile(f"the environment {quote(name)} is no name of a folder; name it in the call")
     while refusals := tuple(_refused_by_lint(imported)):
         reading.refusals += refusals
         imported = reading.result()

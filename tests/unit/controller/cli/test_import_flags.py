@@ -144,6 +144,16 @@ def test_who_moves_is_said_for_both_ways_of_the_cut_over(
     assert "fractional" not in json.dumps(targeting)
 
 
+@pytest.mark.parametrize("name", ["../../elsewhere", "/tmp/elsewhere", "..", "a/b", "a\nb"])
+def test_an_environment_that_is_no_folder_writes_nothing_anywhere(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = {**CHECKOUT, "environments": {name: CHECKOUT["environments"]["test"]}}  # type: ignore[index]
+    code, out = written(tmp_path, {"items": [elsewhere]})
+    assert (code, out.exists()) == (2, False)
+    assert "is no name of a folder" in capsys.readouterr().err
+
+
 def test_files_that_are_there_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/flags.yaml").write_text("flags: {}\n")
