@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -45,7 +46,8 @@ def place(cluster: Plane) -> Iterator[tuple[Api, str]]:
 def server_takes(place: tuple[Api, str], text: str) -> bool:
     api, namespace = place
     head = yaml.load(text, yaml.CSafeLoader)
-    path = f"/apis/{head['apiVersion']}/namespaces/{namespace}/{head['kind'].lower()}s"
+    plural = re.sub("y$", "ie", head["kind"].lower()) + "s"
+    path = f"/apis/{head['apiVersion']}/namespaces/{namespace}/{plural}"
     try:
         api.ask("POST", f"{path}?fieldValidation=Strict&dryRun=All", text.encode(), "application/yaml")
     except Refused:
