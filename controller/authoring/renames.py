@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from evaluator.flags.model import Json, Path
 
@@ -17,22 +17,34 @@ _FRACTIONAL: Final = "fractional"
 _OWN_KEY: Final = "$flagd.flagKey"
 
 
-def keyed_places(rule: Json) -> Iterator[tuple[Path, bool]]:
-    """Yield where a rule hashes or reads its flag's key: lists of `fractional` that need a first item (true),
-    and objects that a text may replace (false). Inner places come before outer ones.
+def keyed_places(rule: Json, key: str) -> Iterator[tuple[Path, bool]]:
+    """Yield where a rule depends on the key of its flag, apart from comparisons with the text `key`: lists of
+    `fractional` that need a first item (true), and objects that a text may replace (false). Inner places come
+    before outer ones.
     """
     if isinstance(rule, list):
         for number, part in enumerate(rule):
-            yield from (((number, *path), hashes) for path, hashes in keyed_places(part))
+            if not (_reads_key(part) and _has(rule, key)):
+                yield from (((number, *path), hashes) for path, hashes in keyed_places(part, key))
+    elif _reads_key(rule):
+        yield (), False
     elif isinstance(rule, dict):
-        if len(rule) == 1 and rule.get("var") in (_OWN_KEY, [_OWN_KEY]):
-            yield (), False
-            return
         for name, part in rule.items():
-            yield from (((name, *path), hashes) for path, hashes in keyed_places(part))
-        buckets = rule.get(_FRACTIONAL)
-        if len(rule) == 1 and isinstance(buckets, list) and buckets and isinstance(buckets[0], list):
+            yield from (((name, *path), hashes) for path, hashes in keyed_places(part, key))
+        if _hashes_key(rule):
             yield (_FRACTIONAL,), True
+
+
+def with_key(rule: Json, old: str, key: str) -> Json:
+    """The rule of the flag `key`, answering as in a flag `old`; comparisons with `key` stay."""
+    if isinstance(rule, list):
+        return [part if _reads_key(part) and _has(rule, key) else with_key(part, old, key) for part in rule]
+    if _reads_key(rule):
+        return old
+    if not isinstance(rule, dict):
+        return rule
+    whole = {name: with_key(part, old, key) for name, part in rule.items()}
+    return {_FRACTIONAL: [seed_of(old), *whole[_FRACTIONAL]]} if _hashes_key(rule) else whole
 
 
 def seed_of(key: str) -> Json:
@@ -40,16 +52,14 @@ def seed_of(key: str) -> Json:
     return {"cat": [key, {"var": "targetingKey"}]}
 
 
-def with_key(rule: Json, key: str) -> Json:
-    """The rule as it is in the flag `key`, for a flag of another key."""
-    if isinstance(rule, list):
-        return [with_key(part, key) for part in rule]
-    if not isinstance(rule, dict):
-        return rule
-    if len(rule) == 1 and rule.get("var") in (_OWN_KEY, [_OWN_KEY]):
-        return key
-    whole = {name: with_key(part, key) for name, part in rule.items()}
-    buckets = whole.get(_FRACTIONAL)
-    if len(whole) == 1 and isinstance(buckets, list) and buckets and isinstance(buckets[0], list):
-        return {_FRACTIONAL: [seed_of(key), *buckets]}
-    return whole
+def _reads_key(rule: Json) -> bool:
+    return isinstance(rule, dict) and len(rule) == 1 and rule.get("var") in (_OWN_KEY, [_OWN_KEY])
+
+
+def _has(parts: Sequence[Json], key: str) -> bool:
+    return any(part == key or (isinstance(part, list) and key in part) for part in parts)
+
+
+def _hashes_key(rule: dict[str, Json]) -> bool:
+    buckets = rule.get(_FRACTIONAL)
+    return len(rule) == 1 and isinstance(buckets, list) and bool(buckets) and isinstance(buckets[0], list)

@@ -51,7 +51,8 @@ def add_change_arguments(parser: argparse.ArgumentParser, *, layer: str = "") ->
     )
     parser.add_argument(
         "-o", "--output", choices=("text", "patch"), default="text",
-        help="print what the change does, as plan does (the default), or a patch for `git apply`",
+        help="print what the change does, as plan does (the default), or a patch for `git apply`, and write "
+        "nothing",
     )  # fmt: skip
     parser.add_argument("--source", default=".", metavar="SOURCE", help="a folder (default: the current one)")
     parser.add_argument(
@@ -80,6 +81,11 @@ class DefinitionChange:
         """The flags before the change."""
         return self.before.flag_set
 
+    def compose(self) -> Composition:
+        """Build the flag set with the changes so far."""
+        files = {**self.tree.files, **self.changed}
+        return compose_tree(replace(self.tree, files=files), self.local)
+
     def edit(self, document: Document, change: Callable[[bytes, str], bytes]) -> None:
         """Have `change` make another text of a document, of its text and file. Raises Exit."""
         file = document.file
@@ -91,6 +97,8 @@ class DefinitionChange:
 
 def read_definition_change(options: argparse.Namespace) -> DefinitionChange:
     """Read the files that the options name. Raises Exit."""
+    if options.commit and options.output == "patch":
+        raise Exit("-o patch writes nothing that --commit could commit; leave one out", USAGE)
     local = local_options(options)
     with exit_on(UNREACHABLE, Setback):
         folder = working_tree_of(options.source)
@@ -153,8 +161,7 @@ def finish(change: DefinitionChange, options: argparse.Namespace, before: FlagSe
     """Judge, print, write and commit the change; `before` are the flags that its effect is compared with.
     Raises Exit.
     """
-    changed_tree = replace(change.tree, files={**change.tree.files, **change.changed})
-    after = compose_tree(changed_tree, change.local)
+    after = change.compose()
     known = {problem.message for problem in failures(change.before.problems, lenient=change.local.lenient)}
     problems = failures(after.problems, lenient=change.local.lenient)
     if new := [problem for problem in problems if problem.message not in known]:
@@ -165,12 +172,12 @@ def finish(change: DefinitionChange, options: argparse.Namespace, before: FlagSe
         for file, text in change.changed.items()
         if text != change.tree.files.get(file)
     }
-    flags = plan_flags(before or change.served, after.flag_set, int(now().timestamp()), Beside())
     if options.output == "patch":
         print("".join(_patch(file, *both) for file, both in texts.items()), end="")
-    else:
-        plan = ChangePlan(", ".join(change.changed) or change.local.paths[0], "changed", SAMPLES, flags)
-        print(*as_text(plan), sep="\n")
+        return OK
+    flags = plan_flags(before or change.served, after.flag_set, int(now().timestamp()), Beside())
+    plan = ChangePlan(", ".join(change.changed) or change.local.paths[0], "changed", SAMPLES, flags)
+    print(*as_text(plan), sep="\n")
     if not options.dry_run and texts:
         write_texts(change.folder, texts)
         if options.commit:

@@ -57,28 +57,30 @@ def run(options: argparse.Namespace) -> int:
         raise Exit(f"there is a flag {new!r} already", USAGE)
     if options.keep_buckets and change.served.metadata.get(BUCKETING_KEY) == Bucketing.V3:
         raise Exit("--keep-buckets: with bucketing v3 no rule hashes another flag's key", USAGE)
-    # Places are as in the files that were read: the names of flags are part of them, so they change last.
+    # Places are as in the files that were read, and have the flag's name, so that it changes after them.
     for use in key_uses(change.layers.values(), old):
         change.edit(use.piece.document, partial(with_value, path=use.path, value=new))
-    if options.keep_buckets:
-        for piece in pieces:
-            _keep_buckets(change, piece, old)
     for piece in pieces:
         change.edit(piece.document, partial(with_name, path=piece.path, name=new))
     _rename_in_tests(change, old, new)
+    before = _as_if_renamed(change, old, new)
+    if options.keep_buckets:
+        for piece in pieces:
+            _keep_buckets(change, piece, old, new)
+    print(f"flagstaff rename: {old} becomes {new} in {', '.join(change.changed)}", file=sys.stderr)
     for line in code_references(options):
         print(f"flagstaff rename: change the code, too: {line}", file=sys.stderr)
-    return finish(change, options, _as_if_renamed(change.served, old, new))
+    return finish(change, options, before)
 
 
-def _keep_buckets(change: DefinitionChange, piece: Piece, key: str) -> None:
+def _keep_buckets(change: DefinitionChange, piece: Piece, old: str, new: str) -> None:
     rule = piece.value.get("targeting") if isinstance(piece.value, dict) else None
-    for place, hashes in keyed_places(rule):
-        path = (*piece.path, "targeting", *place)
+    for place, hashes in keyed_places(rule, old):
+        path = (*piece.path[:-1], new, "targeting", *place)
         if hashes:
-            change.edit(piece.document, partial(with_item, path=(*path, 0), value=seed_of(key)))
+            change.edit(piece.document, partial(with_item, path=(*path, 0), value=seed_of(old)))
         else:
-            change.edit(piece.document, partial(with_value, path=path, value=key))
+            change.edit(piece.document, partial(with_value, path=path, value=old))
 
 
 def _rename_in_tests(change: DefinitionChange, old: str, new: str) -> None:
@@ -89,16 +91,15 @@ def _rename_in_tests(change: DefinitionChange, old: str, new: str) -> None:
         change.edit(case.document, partial(with_value, path=(*case.path, "flag"), value=new))
 
 
-def _as_if_renamed(flags: FlagSet, old: str, new: str) -> FlagSet:
-    """The flags before the change, where the flag has its new key and users their old buckets: what differs
-    from the flags after it is what users see.
+def _as_if_renamed(change: DefinitionChange, old: str, new: str) -> FlagSet:
+    """The flags before the change, where the flag has its new key and answers as under the old one: what
+    differs from the flags after the change is what users see.
     """
-    served = dict(flags.flags)
-    flag = served.pop(old, None)
-    if flag is None:
-        return flags
-    rule = flag.targeting
-    if rule is not ABSENT and rule is not None:
-        rule = with_key(Expander(flags.evaluators).expand(rule), old)
-    served[new] = replace(flag, key=new, targeting=rule)
-    return replace(flags, flags=served)
+    renamed = change.compose().flag_set
+    served = {key: flag for key, flag in change.served.flags.items() if key != old}
+    if (flag := renamed.flags.get(new)) is not None:
+        rule = flag.targeting
+        if rule is not ABSENT and rule is not None:
+            rule = with_key(Expander(renamed.evaluators).expand(rule), old, new)
+        served[new] = replace(flag, targeting=rule)
+    return replace(change.served, flags=served)

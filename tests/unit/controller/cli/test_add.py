@@ -73,7 +73,7 @@ def test_a_new_file_gets_the_flag_and_is_committed(base: Path) -> None:
 
 
 def test_a_patch_makes_the_new_file(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert add(base, "banner", "--file", "base/banner.json", "--dry-run", "-o", "patch") == 0
+    assert add(base, "banner", "--file", "base/banner.json", "-o", "patch") == 0
     assert not (base / "banner.json").exists()
     patch = capsys.readouterr().out
     subprocess.run(["git", "-C", str(base.parent), "apply"], input=patch, text=True, check=True)

@@ -77,6 +77,38 @@ def test_users_stay_in_their_buckets_where_the_old_key_is_hashed(
     assert "  basket:   # the new one" in text
 
 
+@pytest.mark.parametrize("words", [(), ("--keep-buckets",)])
+@pytest.mark.parametrize(
+    "rule", ['"==": [{var: $flagd.flagKey}, cart]', '"in": [{var: $flagd.flagKey}, [cart, other]]']
+)
+def test_a_rule_that_compares_the_key_is_true_of_the_new_one(
+    rule: str, words: tuple[str, ...], tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = BASE.partition("  pay:")[0]
+    text = alone.replace("{fractional: [[on, 10], [off, 90]]}", f"{{if: [{{{rule}}}, on, off]}}")
+    (tree / "base/flags.yaml").write_text(text)
+    assert rename(tree, "cart", "basket", *words) == 0
+    printed = capsys.readouterr()
+    assert printed.out.endswith("changed: no flag differs\n")
+    assert "flagstaff rename: cart becomes basket in base/flags.yaml" in printed.err
+    new = text.replace("  cart: ", "  basket: ")
+    changed = rule.replace("cart", "basket")
+    assert (tree / "base/flags.yaml").read_text() == new.replace(rule, changed)
+
+
+def test_a_rule_that_reads_the_key_otherwise_keeps_its_answer_if_asked_to(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reads = "{if: [{starts_with: [{var: $flagd.flagKey}, ca]}, on, off]}"
+    text = BASE.replace("{fractional: [[on, 10], [off, 90]]}", reads)
+    (tree / "base/flags.yaml").write_text(text)
+    assert rename(tree, "cart", "basket", "--dry-run") == 0
+    assert "no user gets" not in capsys.readouterr().out
+    assert rename(tree, "cart", "basket", "--keep-buckets") == 0
+    assert "no user gets another value" in capsys.readouterr().out
+    assert "starts_with: [cart, ca]" in (tree / "base/flags.yaml").read_text()
+
+
 def test_code_that_asks_for_the_old_key_is_listed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "code").mkdir()
     (tree / "code/shop.py").write_text('client.get_boolean_value("cart", False)\n')
@@ -122,4 +154,4 @@ def test_a_rule_with_the_old_key_answers_as_it_did(rule: Any, user: str, tier: s
         whole = {"cat": [json.loads(json.dumps(given_rule))]}
         return compile_rule(whole, bucketing=Bucketing.V2, flag_key=key)(context)
 
-    assert answer_in("new", with_key(rule, "old")) == answer_in("old", rule)
+    assert answer_in("new", with_key(rule, "old", "new")) == answer_in("old", rule)

@@ -193,7 +193,7 @@ def test_a_list_that_cannot_be_changed_so_stays(
 def test_a_patch_is_printed_that_git_applies(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert change(repository, "plain", "--default", "on", "--dry-run", "-o", "patch") == 0
+    assert change(repository, "plain", "--default", "on", "-o", "patch") == 0
     assert base(repository) == BASE
     patch = capsys.readouterr().out
     subprocess.run(["git", "-C", str(repository.path), "apply"], input=patch, text=True, check=True)
