@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from controller.importers.moves import moved_shares
 from controller.importers.writer import definitions
 from evaluator.flags.diff import same
 from evaluator.flags.merge import parse
+from evaluator.flags.text import Bounds
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 MOST_CALLS: Final = 1_000_000
 _LONGEST: Final = 1024 * 1024
 """Longest line, in bytes."""
+_UNBOUNDED: Final = Bounds(document_bytes=sys.maxsize, nodes=sys.maxsize)
+"""Of flags that were judged in portions."""
 _FIELDS: Final = {"flag": str, "context": dict, "environment": str, "time": int}
 
 
@@ -66,7 +70,8 @@ class _Compared:
     def of(self, environment: str) -> CompiledFlagSet:
         if environment not in self.flags:
             document = orjson.dumps(definitions(self.imported, environment))
-            self.flags[environment] = compile_flag_set(parse(document, file="imported.json").flag_set)
+            parsed = parse(document, file="imported.json", bounds=_UNBOUNDED)
+            self.flags[environment] = compile_flag_set(parsed.flag_set)
         return self.flags[environment]
 
 

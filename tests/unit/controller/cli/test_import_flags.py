@@ -193,6 +193,13 @@ def test_values_of_the_old_system_are_compared(tmp_path: Path, capsys: pytest.Ca
     assert 'banner: 1 of 3 calls differ; {"targetingKey": "eve"} gave "b", and gives "a" here' in printed
 
 
+def test_flags_that_are_too_many_for_one_file_are_compared(tmp_path: Path) -> None:
+    large = {**BANNER, "variations": ["a" * 1_000_000, "b" * 1_000_000]}
+    flags = {f"banner-{number}": {**large, "key": f"banner-{number}"} for number in range(9)}
+    old = {"flag": "banner-3", "context": {"targetingKey": "bob"}, "value": "a" * 1_000_000}
+    assert written(tmp_path, {"flags": flags}, "--verify", calls(tmp_path, old))[0] == 0
+
+
 def test_users_of_another_bucket_are_no_difference_of_rules(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
