@@ -93,16 +93,6 @@ def _frozen_condition(condition: Condition) -> Condition:
     return condition
 
 
-def moved_share(imported: Imported, key: str, environment: str | None = None) -> float:
-    """At most this share of users, from 0 to 1, gets another value of the flag at the cut-over. Without
-    `environment`, in the one where it is largest.
-    """
-    return max(
-        (share for name, share in moved_shares(imported).get(key, {}).items() if environment in (None, name)),
-        default=0.0,
-    )
-
-
 def moved_shares(imported: Imported, freeze: CutOver = CutOver.SPLIT) -> dict[str, dict[str, float]]:
     """At most these shares of users get other values, by flag and environment."""
     moves = _Moves(imported, freeze)

@@ -15,7 +15,6 @@ from evaluator.flags.references import excess, measure
 from evaluator.host.times import read_clock_time, read_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from zoneinfo import ZoneInfo
 
     from evaluator.flags.model import Json
@@ -209,17 +208,3 @@ def window_of(rule: Json) -> ScheduleWindow | None:
             case _:
                 return None
     return ScheduleWindow(bounds.get(">="), bounds.get("<"), zone) if bounds else None
-
-
-def windows(rule: Json) -> Iterator[ScheduleWindow]:
-    """Yield the time of each written schedule in a rule."""
-    pending = [rule]
-    while pending:
-        value = pending.pop()
-        window = window_of(value)
-        if window is not None:
-            yield window
-        elif isinstance(value, dict):
-            pending += reversed(list(value.values()))
-        elif isinstance(value, list):
-            pending += [item for item in reversed(value) if isinstance(item, (dict, list))]

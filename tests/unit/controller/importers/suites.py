@@ -17,7 +17,7 @@ import pytest
 
 from controller.importers.formats import import_files
 from controller.importers.model import ONLY
-from controller.importers.moves import moved_share
+from controller.importers.moves import moved_shares
 from controller.importers.reading import ImportOptions, UnreadableFile
 from controller.importers.writer import definitions
 from evaluator.flags.document import read_documents
@@ -81,6 +81,11 @@ def value_of(
         return CODE
     assert answer.error_code is None, answer
     return CODE if answer.variant is None else answer.value
+
+
+def moved_share(what: Imported, key: str) -> float:
+    """The share of users of a flag who may get another value, in the environment where it is largest."""
+    return max(moved_shares(what).get(key, {}).values(), default=0.0)
 
 
 def spoiled(content: Any) -> Iterator[Any]:

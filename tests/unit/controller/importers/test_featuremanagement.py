@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from controller.importers.moves import moved_share
 from controller.importers.reading import UnreadableFile
 from tests.unit.controller.importers.suites import (
     CODE,
@@ -15,6 +14,7 @@ from tests.unit.controller.importers.suites import (
     assert_never_fails,
     compiled,
     imported,
+    moved_share,
     suite,
     value_of,
 )

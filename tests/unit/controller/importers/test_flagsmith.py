@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from controller.importers.model import UserSplit
-from controller.importers.moves import moved_share
 from controller.importers.reading import UnreadableFile
-from tests.unit.controller.importers.suites import CODE, assert_never_fails, compiled, imported, value_of
+from tests.unit.controller.importers.suites import (
+    CODE,
+    assert_never_fails,
+    compiled,
+    imported,
+    moved_share,
+    value_of,
+)
 
 
 def state(name: str, value: Any = None, *, enabled: bool = False, **fields: Any) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.importers.formats import import_files
-from controller.importers.moves import moved_share
 from controller.importers.reading import ImportOptions, UnreadableFile
-from tests.unit.controller.importers.suites import CODE, compiled, imported, value_of
+from tests.unit.controller.importers.suites import CODE, compiled, imported, moved_share, value_of
 
 MISSING = object()
 PLAIN = frozenset({"plain-texts"})
