@@ -11,7 +11,7 @@ from controller.cli.printing import OK, PROBLEM, USAGE, Exit, columns, exit_on, 
 from controller.importers.comparison import BadCall, FlagComparison, compare, read_calls
 from controller.importers.formats import BOUNDS, FORMATS, import_files
 from controller.importers.model import ImportRefusal, Remark  # noqa: TC001 - pydantic reads the annotations
-from controller.importers.moves import CutOver, frozen, moved_shares
+from controller.importers.moves import CutOver, freeze, moved_shares
 from controller.importers.reading import ImportOptions, UnreadableFile
 from controller.importers.writer import files
 from controller.runtime.clock import now
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         if share > 0
     ]
     if options.freeze is CutOver.MAJORITY:
-        imported = frozen(imported)
+        imported = freeze(imported)
     compared = _compare(imported, options.verify) if options.verify is not None else []
     written = _write(imported, options.out) if options.out is not None else []
     report = ImportReport(len(imported.flags), written, imported.refusals, imported.remarks, moves, compared)

@@ -133,7 +133,7 @@ class _Reader:
 
     def read_setting(self, key: str, setting: dict[str, Any], place: str) -> None:
         variants = _variants(setting, place)
-        default = _served(setting, setting, variants, place)
+        default = _variant(setting, setting, variants, place)
         rules = tuple(self._rule(setting, variants, *part) for part in items(setting, "r", place))
         targeting = Targeting(default, rules)
         if setting.get("p"):
@@ -147,7 +147,7 @@ class _Reader:
         if rule.get("p"):
             return TargetingRule(when, _split(setting, rule, variants, place))
         served = member(rule, "s", dict, place, {})
-        return TargetingRule(when, _served(setting, served, variants, f"{place}.s"))
+        return TargetingRule(when, _variant(setting, served, variants, f"{place}.s"))
 
     def _condition(self, condition: dict[str, Any], place: str) -> Condition:
         if (user := member(condition, "u", dict, place)) is not None:
@@ -299,7 +299,9 @@ def _variants(setting: dict[str, Any], place: str) -> dict[str, Json]:
     return dict(zip(variant_names(distinct, [None] * len(distinct)), distinct, strict=True))
 
 
-def _served(setting: dict[str, Any], served: dict[str, Any], variants: Mapping[str, Json], place: str) -> str:
+def _variant(
+    setting: dict[str, Any], served: dict[str, Any], variants: Mapping[str, Json], place: str
+) -> str:
     value = _value(setting, served, place)
     return next(name for name, other in variants.items() if other == value)
 
@@ -313,7 +315,7 @@ def _split(
         percentage = member(option, "p", int, at, -1)
         if not 0 <= percentage <= 100:
             raise NoExactForm(f"{at}.p", "is no percentage")
-        arms.append((_served(setting, option, variants, at), percentage))
+        arms.append((_variant(setting, option, variants, at), percentage))
     if sum(weight for _, weight in arms) != 100:
         raise NoExactForm(f"{place}.p", "the percentages are not 100 in sum")
     name = member(setting, "a", str, place) or "Identifier"

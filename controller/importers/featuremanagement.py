@@ -141,7 +141,7 @@ class _Feature:
 
     def switch_alone(self) -> Targeting:
         """Whether the feature is enabled, where no variant overrides that."""
-        return Targeting(_switch(False), (TargetingRule(self._enabled(), _switch(True)),))
+        return Targeting(_switch(False), (TargetingRule(self._enabling_condition(), _switch(True)),))
 
     def targeting(self, arm_of: Callable[[str | None, bool], Arm]) -> Targeting:
         """What the allocation gives; `arm_of` is given a variant's name, and whether filters enable it."""
@@ -149,21 +149,25 @@ class _Feature:
         allocation = member(self.flag, "allocation", dict, self.place, {})
         disabled = arm_of(member(allocation, "default_when_disabled", str, place), False)
         default = arm_of(member(allocation, "default_when_enabled", str, place), True)
-        rules = [TargetingRule(Not(self._enabled()), disabled)]
+        rules = [TargetingRule(Not(self._enabling_condition()), disabled)]
         names = [variant.get("name") for variant, _ in items(self.flag, "variants", self.place)]
 
-        def assigned(part: dict[str, Any]) -> Arm:
+        def arm_of_part(part: dict[str, Any]) -> Arm:
             name = part.get("variant")
             return arm_of(name, True) if isinstance(name, str) and name in names else default
 
         for part, at in items(allocation, "user", place):
-            rules.append(TargetingRule(OneOf(TARGETING_KEY, _texts(part, "users", at)), assigned(part)))
+            rules.append(TargetingRule(OneOf(TARGETING_KEY, _texts(part, "users", at)), arm_of_part(part)))
         for part, at in items(allocation, "group", place):
-            rules.append(TargetingRule(_in_groups(_texts(part, "groups", at)), assigned(part)))
-        return Targeting(self._percentiles(allocation, place, assigned, default), tuple(rules))
+            rules.append(TargetingRule(_in_groups(_texts(part, "groups", at)), arm_of_part(part)))
+        return Targeting(self._percentiles(allocation, place, arm_of_part, default), tuple(rules))
 
     def _percentiles(
-        self, allocation: dict[str, Any], place: str, assigned: Callable[[dict[str, Any]], Arm], default: Arm
+        self,
+        allocation: dict[str, Any],
+        place: str,
+        arm_of_part: Callable[[dict[str, Any]], Arm],
+        default: Arm,
     ) -> Outcome:
         """The first range that has the user decides; who is in none gets the default."""
         ranges = []
@@ -171,7 +175,7 @@ class _Feature:
             start, end = _percentage(part, "from", at), _percentage(part, "to", at)
             if start > end:
                 raise NoExactForm(at, "its percentiles end before they start")
-            ranges.append((start, end, assigned(part)))
+            ranges.append((start, end, arm_of_part(part)))
         if not ranges:
             return default
         seed = member(allocation, "seed", str, place, f"allocation\n{self.key}")
@@ -183,7 +187,7 @@ class _Feature:
         arm = next((arm for start, end, arm in ranges if start <= nobody < end), default)
         return UserSplit(tuple(arms), UserHash(TARGETING_KEY, seed), arm)
 
-    def _enabled(self) -> Condition:
+    def _enabling_condition(self) -> Condition:
         """Whether the switch and the filters enable the feature."""
         if not self.is_on():
             return NEVER
@@ -207,7 +211,7 @@ class _Feature:
         if name == "timewindow":
             return _time_window(parameters, at)
         if name == "targeting":
-            return self._targeted(parameters, at)
+            return self._audience(parameters, at)
         if name == "percentage":
             message = "each call is on or off at random, not each user"
             self.reading.approximate("random-percentage", at, message)
@@ -216,7 +220,7 @@ class _Feature:
             place, f"what the filter {quote(given)} does is in the application; write a rule by hand"
         )
 
-    def _targeted(self, parameters: dict[str, Any], place: str) -> Condition:
+    def _audience(self, parameters: dict[str, Any], place: str) -> Condition:
         at = f"{place}.Audience"
         audience = member(parameters, "audience", dict, place)
         if audience is None:

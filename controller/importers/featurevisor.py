@@ -177,7 +177,7 @@ class _Reader:
                 list(items(rules, "force", place)),
                 list(items(fields, "variations", place)),
             )
-            self._add(feature, key, {"on": True, "off": False}, self._enabled(feature))
+            self._add(feature, key, {"on": True, "off": False}, self._switch_targeting(feature))
             whole[key] = feature
         for feature in whole.values():
             if feature.variations:
@@ -199,17 +199,17 @@ class _Reader:
         metadata = scalars({name: feature.fields.get(name) for name in names})
         self.reading.add(ImportedFlag(key, feature.place, variants, {self.environment: targeting}, metadata))
 
-    def _enabled(self, feature: _Feature) -> Targeting:
+    def _switch_targeting(self, feature: _Feature) -> Targeting:
         rules: list[TargetingRule] = []
         earlier: list[Condition] = []
         for force, place in feature.forces:
-            when = All((*earlier, self._forced(force, place)))
+            when = All((*earlier, self._force_condition(force, place)))
             enabled = member(force, "enabled", bool, place)
             if enabled is None:
                 earlier.append(Not(when))
             else:
                 rules.append(TargetingRule(when, "on" if enabled else "off"))
-        if required := list(self._required(feature)):
+        if required := list(self._requirements(feature)):
             rules.append(TargetingRule(Not(All(tuple(required))), "off"))
         for rule, place in feature.rules:
             share = _percentage(rule, place)
@@ -218,10 +218,10 @@ class _Reader:
                 share = 100 if enabled else 0
             weight = round(share * WEIGHTS / 100)
             arms: list[tuple[Arm, int]] = [("on", weight), ("off", WEIGHTS - weight)]
-            rules += _divided(feature, self._matches(rule, place), arms)
+            rules += _divide(feature, self._matches(rule, place), arms)
         return Targeting("off", tuple(rules))
 
-    def _required(self, feature: _Feature) -> Iterator[Condition]:
+    def _requirements(self, feature: _Feature) -> Iterator[Condition]:
         for part in member(feature.fields, "required", list, feature.place, []):
             place = place_of(feature.place, "required")
             key = part if isinstance(part, str) else member(part, "key", str, place, "")
@@ -237,24 +237,24 @@ class _Reader:
             rules.append(TargetingRule(Not(feature.is_on), _text(off, feature.place) if off else None))
         earlier: list[Condition] = []
         for force, place in feature.forces:
-            when = All((*earlier, self._forced(force, place)))
+            when = All((*earlier, self._force_condition(force, place)))
             if "variation" in force:
-                rules.append(TargetingRule(when, _known(force, known, place)))
+                rules.append(TargetingRule(when, _require_variation(force, known, place)))
             else:
                 earlier.append(Not(when))
         for rule, place in feature.rules:
             matches = self._matches(rule, place)
             if "variation" in rule and _percentage(rule, place) > 0:
-                rules.append(TargetingRule(matches, _known(rule, known, place)))
+                rules.append(TargetingRule(matches, _require_variation(rule, known, place)))
             else:
-                rules += _divided(feature, matches, _allocation(feature, rule, place))
+                rules += _divide(feature, matches, _allocation(feature, rule, place))
         return Targeting(None, tuple(rules))
 
     def _variable(self, feature: _Feature, values: _Values) -> Targeting:
         rules = [TargetingRule(Not(feature.is_on), values.when_disabled())]
         earlier: list[Condition] = []
         for force, place in feature.forces:
-            when = All((*earlier, self._forced(force, place)))
+            when = All((*earlier, self._force_condition(force, place)))
             value = values.of_part(force, place)
             if value is None:
                 earlier.append(Not(when))
@@ -278,12 +278,12 @@ class _Reader:
     ) -> Iterator[TargetingRule]:
         """The rules of a variable by the overrides, and then by the variables, of a rule or a variation."""
         for override, at, value in values.overrides(part, place):
-            yield TargetingRule(All((when, self._forced(override, at))), values.name_of(value, at))
+            yield TargetingRule(All((when, self._force_condition(override, at))), values.name_of(value, at))
         named = values.of_part(part, place)
         if named is not None:
             yield TargetingRule(when, named)
 
-    def _forced(self, part: dict[str, Any], place: str) -> Condition:
+    def _force_condition(self, part: dict[str, Any], place: str) -> Condition:
         """Whether the conditions, or else the segments, of a part are true; false without any."""
         if part.get("conditions"):
             return self.conditions(part["conditions"], place_of(place, "conditions"))
@@ -319,9 +319,9 @@ class _Reader:
                 raise NoExactForm(f"{place}.regexFlags", "changes a regular expression; list values")
             found = text_pattern(attribute, _text(other, place), place)
             return found if operator == "matches" else All((IsText(attribute), Not(found)))
-        return self._compared(attribute, operator, other, place)
+        return self._comparison(attribute, operator, other, place)
 
-    def _compared(self, attribute: str, operator: str, other: Any, place: str) -> Condition:
+    def _comparison(self, attribute: str, operator: str, other: Any, place: str) -> Condition:
         if operator in ("contains", "notContains", *_TEXTS):
             part = _TEXTS.get(operator, TextPart.ANYWHERE)
             condition = Text(attribute, part, (_text(other, place),))
@@ -359,7 +359,7 @@ class _Values:
                     raise NoExactForm(at, f"{quote(key)} changes a part of a value; write it whole")
             found += [(variables[name], at)] if name in variables else []
             found += [(value, where) for _, where, value in self.overrides(part, at)]
-        distinct = {orjson.dumps(value): value for value in (self._decoded(*item) for item in found)}
+        distinct = {orjson.dumps(value): value for value in (self._decode(*item) for item in found)}
         names = variant_names(distinct.values(), [None] * len(distinct))
         self.variants: dict[str, Json] = dict(zip(names, distinct.values(), strict=True))
         self._names = dict(zip(distinct, names, strict=True))
@@ -380,7 +380,7 @@ class _Values:
                 value = {**base, **value}
             yield override, at, value
 
-    def _decoded(self, value: Json, place: str) -> Json:
+    def _decode(self, value: Json, place: str) -> Json:
         if self._schema.get("type") == "json" and isinstance(value, str):
             try:
                 value = orjson.loads(value)
@@ -392,7 +392,7 @@ class _Values:
 
     def name_of(self, value: Json, place: str) -> str:
         """The variant of a value."""
-        return self._names[orjson.dumps(self._decoded(value, place))]
+        return self._names[orjson.dumps(self._decode(value, place))]
 
     def of_part(self, part: dict[str, Any], place: str) -> str | None:
         """The variant that a part sets by `variables`; None: it sets none."""
@@ -502,7 +502,7 @@ def _has_variation_where_on(feature: _Feature) -> bool:
     )
 
 
-def _known(part: dict[str, Any], variations: Mapping[str, Json], place: str) -> str:
+def _require_variation(part: dict[str, Any], variations: Mapping[str, Json], place: str) -> str:
     value = _text(part["variation"], place)
     if value not in variations:
         raise NoExactForm(f"{place}.variation", f"there is no variation {quote(value)}")
@@ -526,7 +526,7 @@ def _allocation(feature: _Feature, rule: dict[str, Any], place: str) -> list[tup
     return [*arms, (None, rest)]
 
 
-def _divided(feature: _Feature, when: Condition, arms: list[tuple[Arm, int]]) -> Iterator[TargetingRule]:
+def _divide(feature: _Feature, when: Condition, arms: list[tuple[Arm, int]]) -> Iterator[TargetingRule]:
     """The rules that divide users of whom `when` is true, by the first attribute of `bucketBy` that they
     have. Who has none is where the feature's key alone is.
     """

@@ -310,7 +310,7 @@ class _Constraint:
             equal = self._equals(self._list(str))
             return equal if self.operator == "isoneof" else self._some(Not(equal))
         if self.operator not in _PARTS:
-            raise self._unknown()
+            raise self._unknown_operator()
         text = self._plain()
         if text == "":
             return self._some(All(())) if self.operator != "notcontains" else NEVER
@@ -343,7 +343,7 @@ class _Constraint:
             some = AnyOf((self._compare(Relation.EQUAL, 0), self._compare(Relation.UNEQUAL, 0)))
             return All((some, *(self._compare(Relation.UNEQUAL, number) for number in numbers)))
         if self.operator not in _RELATIONS:
-            raise self._unknown()
+            raise self._unknown_operator()
         try:
             number = float(self._plain())
         except ValueError:
@@ -360,11 +360,11 @@ class _Constraint:
             return OneOf(self.attribute, (*_TRUE_TEXTS, True, 1))
         if self.operator == "false":
             return OneOf(self.attribute, (*_FALSE_TEXTS, False, 0))
-        raise self._unknown()
+        raise self._unknown_operator()
 
     def _date(self) -> Condition:
         if self.operator not in _RELATIONS:
-            raise self._unknown()
+            raise self._unknown_operator()
         message = "dates are texts in Flipt, which rules cannot read"
         self.reading.approximate("numeric-dates", self.place, message)
         text = self._plain()
@@ -390,7 +390,7 @@ class _Constraint:
             raise NoExactForm(f"{self.place}.value", "is no list of texts, or of numbers, as its type needs")
         return values
 
-    def _unknown(self) -> NoExactForm:
+    def _unknown_operator(self) -> NoExactForm:
         return NoExactForm(
             f"{self.place}.operator", f"a constraint of this type has no {quote(self.operator)}"
         )

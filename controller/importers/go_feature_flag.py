@@ -90,15 +90,15 @@ class _PlacedRule:
     def name(self) -> str:
         return str(member(self.rule, "name", str, self.place, ""))
 
-    def merged(self, update: dict[str, Any]) -> _PlacedRule:
+    def merge(self, update: dict[str, Any]) -> _PlacedRule:
         """The rule with what the update has of it. A negative percentage takes a variation out."""
         fields = ("disable", "query", "variation")
         merged = {**self.rule, **{name: update[name] for name in fields if update.get(name) is not None}}
         ramp = member(update, _RAMP, dict, self.place)
         if ramp is not None:
             old = member(merged, _RAMP, dict, self.place, {})
-            merged[_RAMP] = {end: _updated(old, ramp, end, self.place) for end in ("initial", "end")}
-        weights = _updated(merged, update, "percentage", self.place)
+            merged[_RAMP] = {end: _update(old, ramp, end, self.place) for end in ("initial", "end")}
+        weights = _update(merged, update, "percentage", self.place)
         if weights:
             merged["percentage"] = {
                 name: weight for name, weight in weights.items() if not _is_negative(weight)
@@ -106,7 +106,7 @@ class _PlacedRule:
         return _PlacedRule(merged, self.place)
 
 
-def _updated(value: dict[str, Any], update: dict[str, Any], name: str, place: str) -> dict[str, Any]:
+def _update(value: dict[str, Any], update: dict[str, Any], name: str, place: str) -> dict[str, Any]:
     """The object `name` with the fields of the update that are not null."""
     new = member(update, name, dict, place, {})
     fields = {key: item for key, item in new.items() if item is not None}
@@ -163,13 +163,13 @@ class _FlagReader:
             if step.change.get("disable") is not None:
                 fields["disable"] = step.change["disable"]
             for name in ("variations", "experimentation"):
-                fields[name] = _updated(fields, step.change, name, step.place)
-            default = default.merged(member(step.change, "defaultRule", dict, step.place, {}))
+                fields[name] = _update(fields, step.change, name, step.place)
+            default = default.merge(member(step.change, "defaultRule", dict, step.place, {}))
             updates = [_PlacedRule(*part) for part in items(step.change, "targeting", step.place)]
             by_name = {update.name(): update.rule for update in updates if update.name()}
             known = {rule.name() for rule in rules if rule.name()}
             added = [update for update in updates if update.name() not in known]
-            rules = [rule.merged(by_name.get(rule.name(), {})) for rule in rules]
+            rules = [rule.merge(by_name.get(rule.name(), {})) for rule in rules]
         return _State(self, fields, [*rules, *added], default)
 
     def variant(self, given: object, variations: dict[str, Json], place: str) -> str:

@@ -293,7 +293,7 @@ class _Conditions:
             return NEVER
         positive = _NEGATIONS.get(operator, operator)
         if positive in _COMPARISONS:
-            condition = _compared(attribute, _COMPARISONS[positive], value, at)
+            condition = _comparison(attribute, _COMPARISONS[positive], value, at)
         elif positive in _VERSIONS:
             condition = self._version(attribute, _VERSIONS[positive], value, at)
         else:
@@ -345,12 +345,12 @@ class _Conditions:
         if self.within or not values:
             return self._one_of(attribute, values)
         if (group, attribute) not in self.known:
-            self.known[group, attribute] = self._shared(
+            self.known[group, attribute] = self._share_group(
                 group, attribute, self._one_of(attribute, values), place
             )
         return self.known[group, attribute]
 
-    def _shared(self, group: str, attribute: str, condition: Condition, place: str) -> Condition:
+    def _share_group(self, group: str, attribute: str, condition: Condition, place: str) -> Condition:
         environment = self.reading.options.environment
         for name in (group, f"{group}.{attribute}"):
             earlier = self.reading.segments.get(name)
@@ -401,7 +401,7 @@ def _equals(attribute: str, *values: Any) -> Condition:
     return AnyOf((Not(Present(attribute)), condition)) if None in values else condition
 
 
-def _compared(attribute: str, order: Relation, wanted: Any, place: str) -> Condition:
+def _comparison(attribute: str, order: Relation, wanted: Any, place: str) -> Condition:
     """A comparison with the conversions of JavaScript, which those of rules are: null is 0, "8" is 8."""
     if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
         raise NoExactForm(place, "it compares with what is neither a number nor a text")

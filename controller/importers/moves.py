@@ -48,27 +48,27 @@ class CutOver(StrEnum):
     """All get what most of them had."""
 
 
-def frozen(imported: Imported) -> Imported:
+def freeze(imported: Imported) -> Imported:
     """The flags with each division replaced by its largest part."""
     return replace(
         imported,
         flags=tuple(
-            replace(flag, targeting={name: _frozen(targeting) for name, targeting in flag.targeting.items()})
+            replace(flag, targeting={name: _freeze(targeting) for name, targeting in flag.targeting.items()})
             for flag in imported.flags
         ),
         segments=tuple(
             replace(
                 segment,
-                conditions={name: _frozen_condition(item) for name, item in segment.conditions.items()},
+                conditions={name: _freeze_condition(item) for name, item in segment.conditions.items()},
             )
             for segment in imported.segments
         ),
     )
 
 
-def _frozen(targeting: Targeting) -> Targeting:
+def _freeze(targeting: Targeting) -> Targeting:
     rules = tuple(
-        replace(rule, when=_frozen_condition(rule.when), then=_largest(rule.then)) for rule in targeting.rules
+        replace(rule, when=_freeze_condition(rule.when), then=_largest(rule.then)) for rule in targeting.rules
     )
     otherwise = _largest(targeting.otherwise)
     return replace(targeting, rules=rules, otherwise=targeting.off if otherwise is NEXT else otherwise)
@@ -78,16 +78,16 @@ def _largest(outcome: Outcome) -> Outcome:
     return max(outcome.arms, key=lambda arm: arm[1])[0] if isinstance(outcome, UserSplit) else outcome
 
 
-def _frozen_condition(condition: Condition) -> Condition:
+def _freeze_condition(condition: Condition) -> Condition:
     match condition:
         case All(parts):
-            return All(tuple(map(_frozen_condition, parts)))
+            return All(tuple(map(_freeze_condition, parts)))
         case AnyOf(parts):
-            return AnyOf(tuple(map(_frozen_condition, parts)))
+            return AnyOf(tuple(map(_freeze_condition, parts)))
         case Not(part):
-            return Not(_frozen_condition(part))
+            return Not(_freeze_condition(part))
         case AnyItem(attribute, part):
-            return AnyItem(attribute, _frozen_condition(part))
+            return AnyItem(attribute, _freeze_condition(part))
         case InShare(_, weight, of) | InGrowingShare(last=weight, of=of):
             return Always(2 * weight >= of)
     return condition

@@ -143,14 +143,14 @@ class ImportReading:
         refused in one environment is refused in all.
         """
         flags, segments = dict(self.flags), dict(self.segments)
-        refusals = [*self.refusals, *_written_out(segments)]
+        refusals = [*self.refusals, *_write_segments_out(segments)]
         constants = _constants(segments.values())
         flags = {key: _without(flag, constants) for key, flag in flags.items()}
         refused = {(refusal.segment, refusal.name) for refusal in refusals}
         while True:
             flags = {key: flag for key, flag in flags.items() if (False, key) not in refused}
             segments = {name: segment for name, segment in segments.items() if (True, name) not in refused}
-            lost = list(_lost(flags, segments, refused))
+            lost = list(_refuse_dependents(flags, segments, refused))
             if not lost:
                 break
             refusals += lost
@@ -174,7 +174,7 @@ def needs(condition: Condition) -> Iterator[tuple[bool, str]]:
             yield False, name
 
 
-def _written_out(segments: dict[str, Segment]) -> Iterator[ImportRefusal]:
+def _write_segments_out(segments: dict[str, Segment]) -> Iterator[ImportRefusal]:
     """Write segments within segments out: not every flagd expands references within shared rules."""
     given = dict(segments)
     for name, segment in given.items():
@@ -262,7 +262,7 @@ def flags_needed(flag: ImportedFlag) -> set[str]:
     return {name for is_segment, name in _needs_of_flag(flag) if not is_segment}
 
 
-def _lost(
+def _refuse_dependents(
     flags: Mapping[str, ImportedFlag], segments: Mapping[str, Segment], refused: Collection[tuple[bool, str]]
 ) -> Iterator[ImportRefusal]:
     """Refusals of flags and segments that need what is refused or absent."""

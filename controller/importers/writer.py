@@ -96,7 +96,7 @@ def files(imported: Imported) -> Iterator[tuple[str, str]]:
         segments = imported.segments if number == 1 else ()
         name = "flags" if len(starts) == 1 else f"flags-{number:02}"
         part = replace(imported, flags=flags, segments=segments)
-        for folder, document in layered(part, environments).items():
+        for folder, document in documents_by_folder(part, environments).items():
             yield _file(f"{folder}/{name}".lstrip("/"), {"flags": {}} | document)
 
 
@@ -115,7 +115,7 @@ def _json(value: Json) -> str:
     return orjson.dumps(value).decode()
 
 
-def layered(imported: Imported, environments: Sequence[str]) -> dict[str, dict[str, Json]]:
+def documents_by_folder(imported: Imported, environments: Sequence[str]) -> dict[str, dict[str, Json]]:
     """Documents by folder; without environments there is the one folder `""`."""
     wholes = {name: definitions(imported, name) for name in environments}
     if environments in ([ONLY], []):
