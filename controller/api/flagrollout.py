@@ -244,6 +244,10 @@ class Step(RuledModel):
     """
     share: Annotated[float, Field(ge=0.01, le=100), that(_require_hundredths)] | None = None
     """Percent of users, with at most two decimals; greater than in each earlier step."""
+    at: Moment | None = None
+    """The step does not begin before this time, RFC 3339 with an offset such as `2026-12-01T08:00:00+01:00`.
+    Later steps may not have an earlier one. Of a change that comes after it, the step begins as without it.
+    """
     min_duration: Duration | None = None
     """How long the step lasts at least, from the moment at which it is served."""
     min_samples: Annotated[int, Field(ge=1)] | None = None
@@ -348,6 +352,14 @@ class FlagRolloutSpec(RuledModel):
             "self.steps.filter(t, has(t.share)).exists_one(t, double(t.share) == double(s.share)))",
             "shares must increase from step to step",
             lambda spec: _increases([step.share for step in spec.steps if step.share is not None]),
+        ),
+        SpecRule(
+            "self.steps.filter(s, has(s.at)).map(s, timestamp(s.at)).isSorted()",
+            "at must not be earlier than in a step before",
+            lambda spec: all(
+                moment_of(one) <= moment_of(other)
+                for one, other in pairwise(step.at for step in spec.steps if step.at is not None)
+            ),
         ),
     )
 

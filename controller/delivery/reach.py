@@ -166,7 +166,7 @@ _OTHERS: Final = frozenset(
 _BAD: Final = frozenset({Verdict.PARTLY, Verdict.REFUSED})
 APPROVABLE: Final = frozenset({"WaitingForApproval", "WaitingForPromotion"})
 """Reasons of candidates that an approval ends."""
-_TIME: Final = frozenset({"Frozen", "OutsideWindow"})
+_TIME: Final = frozenset({"Frozen", "OutsideWindow", "WaitingForDate"})
 """Reasons of candidates that end by themselves."""
 _PEOPLE: Final = frozenset({"WaitingForApproval", "WaitingForPromotion", "Paused", "OverrideEnded"})
 

@@ -281,7 +281,9 @@ def apply_deadline(
     return status.model_copy(update={"announced_at": precise_timestamp(tick.now)}), (event,), None
 
 
-_WANTED: Final = frozenset({*FOR_APPROVAL, "Paused", "OutsideWindow", "Frozen", "WaitingForConfirmation"})
+_WANTED: Final = frozenset(
+    {*FOR_APPROVAL, "Paused", "OutsideWindow", "Frozen", "WaitingForConfirmation", "WaitingForDate"}
+)
 """Reasons that somebody asked for: their Events are no warnings."""
 _ADVISED: Final = FOR_APPROVAL | {"OverrideEnded"}
 """Reasons that wait for a person: their Events say what to do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.flagoverride import moment_of
 from evaluator.host.times import parse_time, precise_timestamp
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ def present_step(steps: Sequence[Step], status: CandidateStatus) -> Step:
     return steps[-1] if index is None else steps[max(index - 1, 0)]
 
 
+def date_of_next(steps: Sequence[Step], status: CandidateStatus) -> datetime | None:
+    """Return the time before which the next step does not begin; None: it has none."""
+    index = next_step(steps, status)
+    text = None if index is None else steps[index].at
+    return None if text is None else moment_of(text)
+
+
 def share_at(steps: Sequence[Step], index: int) -> float:
     """Return the percentage of users who get the new definition in a step; audiences do not change it."""
     return max((step.share for step in steps[: index + 1] if step.share is not None), default=0.0)
@@ -51,6 +59,7 @@ WAITS: Final = INTERRUPTED | {
     "Frozen",
     "WaitingForApproval",
     "WaitingForConfirmation",
+    "WaitingForDate",
     "WaitingForPromotion",
     "OverrideEnded",
     "NotServed",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.rollouts.advance import about_candidate, advance, begin_again, deadline_moments
 from controller.rollouts.candidates import group, is_running, missing_reason, with_stopped, without_stopped
 from controller.rollouts.clocks import (
+    date_of_next,
     exposed_seconds,
     moment_after,
     present_step,
@@ -71,6 +72,8 @@ def _moments(spec: FlagRolloutSpec, status: CandidateStatus, now: datetime) -> I
         if spec.progress_deadline is not None and status.waiting_since is None:
             yield moment_after(status.step_started_at, spec.progress_deadline + (status.waited or 0.0))
         yield from deadline_moments(spec, status)
+    if phase in {"Pending", "Paused"}:
+        yield date_of_next(spec.steps, status)
     if phase in {"Pending", "Paused"} and not is_open(spec.windows, spec.freeze, now):
         yield next_opening(spec.windows, spec.freeze, now)
 

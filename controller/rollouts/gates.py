@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from controller.api.rollout_status import PROMOTION, CandidatePhase, CandidateStatus, FlagRolloutStatus
 from controller.delivery.actions import Abort, Approve, ResumeCandidate
 from controller.delivery.state_words import HELD_WORDS, names_text
-from controller.rollouts.clocks import exposed_seconds, next_step, present_step, seconds_since
+from controller.rollouts.clocks import date_of_next, exposed_seconds, next_step, present_step, seconds_since
 from evaluator.host.times import read_clock, timestamp
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _start_gates(status: CandidateStatus, tick: Tick) -> Iterator[Gate]:
     if status.verdict == "Error":
         # Only a webhook of type rollback is asked before the first step: nobody could stop the rollout.
         yield Gate("Pending", "CheckErrors")
-    if (closed := closed_reason(tick)) is not None:
+    if (closed := closed_reason(status, tick)) is not None:
         yield Gate("Pending", closed)
     if hooks := unconfirmed_webhooks(spec, status, "confirm-rollout"):
         yield Gate("Pending", UNCONFIRMED, hooks)
@@ -255,7 +255,7 @@ def _end_gates(status: CandidateStatus, tick: Tick) -> Iterator[Gate]:
     spec = tick.spec
     if present_step(spec.steps, status).approval is not None and not is_approved(status, status.step_gate):
         yield Gate("Paused", "WaitingForApproval")
-    if (closed := closed_reason(tick)) is not None:
+    if (closed := closed_reason(status, tick)) is not None:
         yield Gate("Paused", closed)
     if tick.skips or next_step(spec.steps, status) is None:
         yield from _promotion_gates(status, tick, "WaitingPromotion")
@@ -334,9 +334,11 @@ def has_checks(spec: FlagRolloutSpec) -> bool:
     )
 
 
-def closed_reason(tick: Tick) -> str | None:
-    """Return why no step may be taken at this time; None: one may."""
-    spec = tick.spec
+def closed_reason(status: CandidateStatus, tick: Tick) -> str | None:
+    """Return why the next step may not be taken at this time; None: it may."""
+    spec, date = tick.spec, date_of_next(tick.spec.steps, status)
+    if date is not None and tick.now < date and not tick.skips:
+        return "WaitingForDate"
     if is_open(spec.windows, spec.freeze, tick.now):
         return None
     return "Frozen" if is_frozen(spec.freeze, tick.now) else "OutsideWindow"
@@ -373,6 +375,9 @@ def message_of(status: CandidateStatus, tick: Tick) -> str | None:
         message = f"FlagOverride {names_text(tick.overrides)}"
     elif reason == "OverrideEnded":
         message = f"FlagOverride {status.interrupted_by}"
+    elif reason == "WaitingForDate":
+        date = date_of_next(tick.spec.steps, status)
+        message = None if date is None else f"until {timestamp(date)}"
     elif reason in {"Frozen", "OutsideWindow"}:
         message = _opening_text(tick)
     elif tick.misfit is not None and reason == tick.misfit.reason:

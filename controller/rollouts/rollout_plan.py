@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from controller.api.flagoverride import moment_of
 from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
 from controller.delivery.changed_flags import Movement, answers, movement
 from controller.delivery.rollouts import change_text, generation_of
@@ -229,6 +230,8 @@ def _steps(
 ) -> Iterator[PlannedStep]:
     cohort, starts = Cohort(), next_opening(spec.windows, spec.freeze, now)
     for index, step in enumerate(spec.steps):
+        if starts is not None and step.at is not None and starts < (date := moment_of(step.at)):
+            starts = next_opening(spec.windows, spec.freeze, date)
         cohort = _widen(cohort, step)
         lasts = max(step.min_duration or 0.0, spec.analysis.interval if spec.analysis.metrics else 0.0)
         yield PlannedStep(

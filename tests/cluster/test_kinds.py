@@ -269,6 +269,11 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         "FlagRollout", {**ROLLOUT, "steps": [{"share": 10}, {"audience": {"var": "a"}}, {"share": 1}]},
         "shares must increase",
     ),
+    "dates that go back": (
+        "FlagRollout", {**ROLLOUT, "steps": [{"share": 1, "at": "2026-12-01T08:00:00+01:00"},
+                                             {"share": 2, "at": "2026-12-01T06:59:59Z"}]},
+        "at must not be earlier than in a step before",
+    ),
     "no step": ("FlagRollout", {**ROLLOUT, "steps": []}, r"spec\.steps.*at least 1 items"),
     "a threshold without bounds": (
         "FlagRollout",
