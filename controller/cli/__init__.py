@@ -58,6 +58,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
         "push": "push a folder of definitions to a container registry",
+        "promote": "move a tag of a registry to an artifact that was tested, by its digest",
     },
     "Ask an evaluator": {
         "flags": "list what a running evaluator serves",

@@ -79,12 +79,11 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         "taken as it stands",
     )  # fmt: skip
     parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
-    parser.add_argument(
-        "--verify-key", action="append", type=lambda file: (file, _content(file).encode()),
-        default=[], metavar="FILE", dest="verify_keys",
-        help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
+    add_verify_key_argument(
+        parser,
+        "refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
         "allowed_signers for a repository's newest commit; may be repeated",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--patch", action="append", type=lambda file: Patch(file, _content(file)), default=[],
         metavar="FILE", dest="patches",
@@ -123,6 +122,14 @@ def _variable(text: str) -> tuple[str, str]:
     if not equals or not re.fullmatch(NAME, name):
         raise argparse.ArgumentTypeError(f"{name!r} is not NAME=VALUE; a name has letters, digits and _")
     return name, value
+
+
+def add_verify_key_argument(parser: argparse._ActionsContainer, text: str) -> None:
+    """--verify-key, for `verify_keys`; `text` is its help."""
+    parser.add_argument(
+        "--verify-key", action="append", type=lambda file: (file, _content(file).encode()),
+        default=[], metavar="FILE", dest="verify_keys", help=text,
+    )  # fmt: skip
 
 
 def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.cli import clusters
@@ -50,12 +51,7 @@ def configure_wait(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
-    from controller.cli.object_rows import type_named
-
     word, name = clusters.named_object(options)
-    kind = type_named(word).kind
-    if kind not in _KINDS:
-        raise Exit(f"{word}/{name}: wait for a {', a '.join(_KINDS[:-1])} or a {_KINDS[-1]}", USAGE)
     if not is_revision(options.revision):
         raise Exit(
             f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "
@@ -64,21 +60,10 @@ def run(options: argparse.Namespace) -> int:
         )
     if not 0 < options.percent <= 100:
         raise Exit("--percent must be more than 0 and at most 100", USAGE)
-    # Imported here: it takes a second or two, in which Ctrl-C is no error either.
-    from controller.cli.cluster_view import WaitSubject, wait_served
-
-    of_rollout = kind == "FlagRollout"
     wanted = ReachTarget(
-        options.revision,
-        options.percent,
-        options.allow_none,
-        everybody=of_rollout or options.users == "everybody",
-        rollout=name if of_rollout else "",
+        options.revision, options.percent, options.allow_none, everybody=options.users == "everybody"
     )
-    subject = WaitSubject(kind, name, wanted)
-    ended = clusters.run_on_cluster(
-        lambda: wait_served(clusters.scope_of(options), subject, options.timeout, _say)
-    )
+    ended = wait_for(options, word, name, wanted)
     if options.output == "json":
         reached = ended.reached
         result = {
@@ -93,6 +78,26 @@ def run(options: argparse.Namespace) -> int:
     stream = sys.stdout if code == OK else sys.stderr
     print("\n".join(map(visible, (f"{word}/{name}: {lines[0]}", *lines[1:]))), file=stream)
     return code
+
+
+def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTarget) -> Waited:
+    """How far the revision has come of the object that `word` and `name` name, once it is there or the
+    `--timeout` of the options is over; a rollout is waited for until every user gets its flags. Raises Exit.
+    """
+    from controller.cli.object_rows import type_named
+
+    kind = type_named(word).kind
+    if kind not in _KINDS:
+        raise Exit(f"{word}/{name}: wait for a {', a '.join(_KINDS[:-1])} or a {_KINDS[-1]}", USAGE)
+    # Imported here: it takes a second or two, in which Ctrl-C is no error either.
+    from controller.cli.cluster_view import WaitSubject, wait_served
+
+    if kind == "FlagRollout":
+        wanted = replace(wanted, everybody=True, rollout=name)
+    subject = WaitSubject(kind, name, wanted)
+    return clusters.run_on_cluster(
+        lambda: wait_served(clusters.scope_of(options), subject, options.timeout, _say)
+    )
 
 
 def answer(ended: Waited, wanted: ReachTarget, seconds: float) -> tuple[int, list[str]]:

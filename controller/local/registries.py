@@ -30,6 +30,7 @@ from controller.sources.oci_registry import (
     RegistryLogin,
     Scope,
     login_from,
+    sha256,
 )
 from controller.sources.oci_signatures import CosignTrust, KeyJudge
 from controller.sources.secrets import OF_OPTIONS, on_command_line
@@ -79,14 +80,17 @@ async def artifact_source(
             raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
         followed = _reference(reference)
     async with registry_of(address) as registry:
-        trust = None
-        if keys:
-            from controller.sources.cosign_keys import read_cosign_keys  # noqa: PLC0415 - for signatures alone
-
-            trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
-            judge = KeyJudge(trusted, on_command_line(keys).add_key, Places(1, 1), namespace="")
-            trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
+        trust = _trust(keys) if keys else None
         yield OciBackend(registry, followed, LayerSelector(), interval=interval, trust=trust)
+
+
+def _trust(keys: Mapping[str, bytes]) -> CosignTrust:
+    """Raises Stalled for a key that cannot be read."""
+    from controller.sources.cosign_keys import read_cosign_keys  # noqa: PLC0415 - for signatures alone
+
+    trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
+    judge = KeyJudge(trusted, on_command_line(keys).add_key, Places(1, 1), namespace="")
+    return CosignTrust(judge, epoch({"provider": "cosign"}, keys))
 
 
 def parse_target(text: str, *, insecure: bool = False) -> tuple[ArtifactAddress, OciReference]:
@@ -274,3 +278,77 @@ def _package_files(options: PushOptions) -> tuple[Package, bool]:
 
 def _login(given: tuple[str, str] | None) -> RegistryLogin | None:
     return None if given is None else RegistryLogin(*given)
+
+
+PROMOTE_TIMEOUT: Final = 60.0
+"""Seconds for each of the two steps of a promotion."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteOptions:
+    """An artifact, and the tag that is to point at it."""
+
+    target: str
+    """`oci://HOST/REPOSITORY@sha256:…`; a tag is read once."""
+    tag: str
+    """The tag that moves."""
+    keys: Mapping[str, bytes]
+    """Public keys in PEM by name; one must have signed the artifact, unless there are none."""
+    insecure: bool = False
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    """As of `PushOptions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An artifact that may be promoted."""
+
+    digest: str
+    signer: str
+    """Who signed it, by the name of the key; empty: no signature was asked for."""
+
+
+async def find_candidate(options: PromoteOptions) -> Candidate:
+    """The artifact that the options name, with its signature verified. Raises Setback."""
+    address, source = parse_target(options.target, insecure=options.insecure)
+    with stall_on_invalid_text():
+        check_tag(options.tag)
+    trust = _trust(options.keys) if options.keys else None
+    async with (
+        registry_of(address, login=_login(options.login)) as registry,
+        Deadline(PROMOTE_TIMEOUT, str(address)).limit(),
+    ):
+        digest = sha256(await registry.manifest(source.digest or source.tag or DEFAULT_TAG))
+        signer = None if trust is None else await trust.signer(registry, digest)
+    return Candidate(digest, "" if signer is None else signer.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """The result of a promotion."""
+
+    reference: str
+    """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
+    previous: str
+    """The digest that the tag pointed at before; empty: there was no such tag."""
+
+
+async def promote(options: PromoteOptions, digest: str) -> Promoted:
+    """Have the tag point at the manifest `digest`, with the same bytes. Raises Setback, and Failed where
+    another digest is at the tag afterwards.
+    """
+    address, _ = parse_target(options.target, insecure=options.insecure)
+    async with (
+        registry_of(address, actions="pull,push", login=_login(options.login)) as registry,
+        Deadline(PROMOTE_TIMEOUT, str(address)).limit(),
+    ):
+        content = await registry.manifest(digest)
+        before = await registry.find_manifest(options.tag)
+        previous = sha256(before) if before else ""
+        if previous != digest:
+            await registry.push_manifest(options.tag, content)
+            # A registry compares nothing when it writes: another push may have come between.
+            if (now_there := await registry.digest_of(options.tag)) != digest:
+                message = f"{address}:{options.tag} was moved to {now_there} by somebody else meanwhile"
+                raise Failed("OCIArtifactPushFailed", message)
+    return Promoted(f"{address}:{options.tag}@{digest}", previous)

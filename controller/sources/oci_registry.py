@@ -359,7 +359,8 @@ _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _EMPTY: Final = "application/vnd.oci.empty.v1+json"
 _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
-_ACCEPTED: Final = f"{MANIFEST}, {_INDEX}, {_DOCKER_MANIFEST}, {_DOCKER_INDEX}"
+_TYPES: Final = (MANIFEST, _INDEX, _DOCKER_MANIFEST, _DOCKER_INDEX)
+_ACCEPTED: Final = ", ".join(_TYPES)
 _ANSWER_BYTES: Final = 1024**2
 """Most bytes of a manifest, a page of tags or a list of referrers: reading one takes less than 50 ms."""
 _TAGS: Final = 100_000
@@ -465,8 +466,12 @@ class Registry:
         await self._put(place.update_query(digest=digest), content, "application/octet-stream")
 
     async def push_manifest(self, tag: str, content: bytes) -> None:
-        """Have `tag` point at a manifest."""
-        await self._put(self._url("manifests", tag), content, MANIFEST)
+        """Have `tag` point at a manifest, which may be an index."""
+        manifest = read_object(self.address, content)
+        # OCI's manifests need not name their type.
+        unnamed = _INDEX if "manifests" in manifest else MANIFEST
+        named = manifest.get("mediaType")
+        await self._put(self._url("manifests", tag), content, named if named in _TYPES else unnamed)
 
     def _url(self, *parts: str) -> URL:
         return URL(self.address.origin) / "v2" / self.address.repository / "/".join(parts)

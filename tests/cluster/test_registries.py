@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.patience import within
+from tests.cluster.pods import pods
 from tests.registry.artifacts import ORAS_FILE, Pusher, flux, oras_files
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cluster.objects import Namespace
+    from tests.cluster.proxies import ProxyProcess
 
 __all__ = ["registry", "shelf"]
 
@@ -118,3 +121,23 @@ def test_a_source_has_exactly_one_provider(space: Namespace) -> None:
     neither = manifest("FlagSource", "flags", {"interval": "1h"})
     for each in (both, neither):
         assert "set exactly one of" in space.kubectl("apply", "-f", "-", given=json.dumps(each), check=False)
+
+
+def test_a_digest_is_promoted_once_the_stage_before_serves_it(
+    space: Namespace, shelf: Shelf, delivering: ProxyProcess, tmp_path: Path
+) -> None:
+    made = flux({"flags.json": flags(banner="on")})
+    digest = shelf.pusher.push(shelf.repository, "staging", made)
+    space.apply(artifact_source(shelf.url, ref={"tag": "staging"}), flag_set())
+    space.wait_ready("flagset")
+    promotion = (
+        "promote", f"{shelf.url}@{digest}", "--to", "eu", "--unsigned", "--insecure",
+        "--after", "flagset/flags", "-n", space.name, "--timeout",
+    )  # fmt: skip
+    code, text = flagstaff(space.plane, *promotion, "2s")
+    assert (code, "the tag eu was not moved" in text) == (1, True), text
+    source = followed_source(delivering.target, space.name)
+    with pods(space.plane, space.name, source, tmp_path / "pods", "web-1"):
+        code, text = flagstaff(space.plane, *promotion, "60s")
+    assert (code, f"{shelf.url}:eu@{digest}" in text) == (0, True), text
+    assert shelf.pusher.manifest(shelf.repository, "eu") == made.manifest

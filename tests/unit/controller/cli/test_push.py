@@ -1,4 +1,4 @@
-"""`flagstaff push`, and other verbs that take an artifact, over a real registry."""
+"""`flagstaff push` and `promote`, and other verbs that take an artifact, over a real registry."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from controller.api.meta import VERIFIED_BY
 from controller.cli import main
 from controller.local.registries import PushOptions, push
 from tests.clients.up import banner
+from tests.registry.artifacts import flux, index
 from tests.registry.fixtures import Shelf, registry, repository, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import run_registry
@@ -179,3 +180,57 @@ def test_a_key_that_cannot_be_used_is_refused_before_anything_is_pushed(
         )
         assert expected in said
     assert not shelf.front.asked
+
+
+def test_a_promotion_moves_the_tag_to_the_same_signed_digest_and_says_what_it_was(
+    cli: Cli, shelf: Shelf, repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ci", "other"):
+        run("openssl", "genpkey", "-algorithm", "ed25519", "-out", str(tmp_path / f"{name}.key"))
+        public = run("openssl", "pkey", "-in", str(tmp_path / f"{name}.key"), "-pubout")
+        (tmp_path / f"{name}.pub").write_bytes(public)
+    old = cli.push(shelf, repository, "--sign", str(tmp_path / "ci.key"))
+    words = ("--to", "eu", "--insecure", "--verify-key", tmp_path / "ci.pub")
+    assert cli("promote", f"{shelf.url}@{old}", *words) == f"{shelf.url}:eu@{old}"
+    repository.commit("second", flags__json=banner("party"))
+    new = cli.push(shelf, repository, "--sign", str(tmp_path / "ci.key"))
+    # The tag of the stage before is read once, and what it points at is promoted.
+    assert main(["promote", f"{shelf.url}:prod", *map(str, words)]) == 0
+    assert f"the tag eu pointed at {old} before" in capsys.readouterr().err
+    assert shelf.pusher.manifest(shelf.repository, "eu") == shelf.pusher.manifest(shelf.repository, new)
+    assert main(["promote", f"{shelf.url}@{new}", *map(str, words)]) == 0
+    said = capsys.readouterr()
+    assert (said.out, "points at it already" in said.err) == (f"{shelf.url}:eu@{new}\n", True)
+    # An earlier artifact comes back in the same way.
+    assert cli("promote", f"{shelf.url}@{old}", *words) == f"{shelf.url}:eu@{old}"
+    refused = cli(
+        "promote", f"{shelf.url}@{new}", "--to", "eu", "--insecure",
+        "--verify-key", tmp_path / "other.pub", status=3,
+    )  # fmt: skip
+    assert "sign it with a trusted key" in refused
+    assert shelf.pusher.manifest(shelf.repository, "eu") == shelf.pusher.manifest(shelf.repository, old)
+
+
+def test_an_index_is_promoted_as_an_index(cli: Cli, shelf: Shelf) -> None:
+    made = flux({"flags.json": banner("plain")})
+    shelf.pusher.push(shelf.repository, "one", made)
+    digest = shelf.pusher.push_index(shelf.repository, "all", index((made, None)))
+    said = cli("promote", f"{shelf.url}:all", "--to", "eu", "--unsigned", "--insecure")
+    assert said == f"{shelf.url}:eu@{digest}"
+    assert json.loads(cli("eval", f"{shelf.url}:eu", "banner", "--insecure"))["value"] == "Welcome"
+
+
+def test_a_promotion_that_cannot_be_is_refused_with_what_to_do(
+    cli: Cli, shelf: Shelf, repository: Repository, tmp_path: Path
+) -> None:
+    digest = cli.push(shelf, repository)
+    target = f"{shelf.url}@{digest}"
+    rest = ("--insecure", "--unsigned")
+    assert "MANIFEST_UNKNOWN" in cli("promote", f"{shelf.url}x:prod", "--to", "eu", *rest, status=3)
+    assert "MANIFEST_UNKNOWN" in cli(
+        "promote", f"{shelf.url}@sha256:{'0' * 64}", "--to", "eu", *rest, status=3
+    )
+    assert "e u" in cli("promote", target, "--to", "e u", *rest, status=3)
+    said = cli("promote", target, "--to", "eu", "--after", "checkout", *rest, status=2)
+    assert said.endswith("write KIND/NAME, such as rollout/checkout")
+    assert "MANIFEST_UNKNOWN" in cli("promote", f"{shelf.url}:eu", "--to", "us", *rest, status=3)
