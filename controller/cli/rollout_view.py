@@ -20,17 +20,21 @@ if TYPE_CHECKING:
 
 _COLOURS: Final = {"Pass": "green", "Fail": "red", "Inconclusive": "yellow", "Error": "yellow"}
 _MOST_EARLIER: Final = 3
+
+
+def _step_words(step: StepState) -> str:
+    if step.date and not step.state:
+        return f"not before {step.date}"
+    return f"{step.state}, until {step.until} at least" if step.until else step.state
+
+
 _STEPS: Final = (
     Column("STEP", lambda step: step.number),
     Column("USERS", lambda step: step.users),
     Column("LASTS", lambda step: step.lasts),
     Column("SAMPLES", lambda step: str(step.samples or "-")),
     Column("APPROVAL", lambda step: "required" if step.approval else "-"),
-    Column(
-        "STATE",
-        lambda step: f"{step.state}, until {step.until} at least" if step.until else step.state,
-        style=lambda step: "bold" if step.state == "now" else "",
-    ),
+    Column("STATE", _step_words, style=lambda step: "bold" if step.state == "now" else ""),
 )
 _CHECKS: Final = (
     Column("CHECK", lambda check: check.name),

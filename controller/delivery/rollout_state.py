@@ -125,6 +125,8 @@ class StepState:
     """How many samples its checks need."""
     until: str | None = None
     """Of the step that is served: when it ends at the earliest, RFC 3339, apart from windows and checks."""
+    date: str | None = None
+    """Before when it does not begin, as the FlagRollout has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _steps(steps: tuple[Step, ...], candidate: CandidateStatus) -> Iterator[Step
             state,
             step.min_samples,
             _until(step, candidate) if here else None,
+            step.at,
         )
 
 

@@ -53,7 +53,7 @@ HELD_WORDS: Final = {
     "Suspended": "the FlagRollout is suspended",
     "WaitingForApproval": "it waits for an approval",
     "WaitingForConfirmation": "a webhook has not confirmed it",
-    "WaitingForDate": "the next step waits for its date",
+    "WaitingForDate": "it waits for a date",
     "WaitingForPromotion": "it waits for somebody to promote it",
 }
 """By the reason of a candidate, why it does not go on, or was stopped."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.flagoverride import moment_of
 from evaluator.host.times import parse_time, precise_timestamp
 
 if TYPE_CHECKING:
@@ -33,11 +32,10 @@ def present_step(steps: Sequence[Step], status: CandidateStatus) -> Step:
     return steps[-1] if index is None else steps[max(index - 1, 0)]
 
 
-def date_of_next(steps: Sequence[Step], status: CandidateStatus) -> datetime | None:
-    """Return the time before which the next step does not begin; None: it has none."""
+def date_of_next(steps: Sequence[Step], status: CandidateStatus) -> str | None:
+    """Return the time before which the next step does not begin, as the spec has it; None: it has none."""
     index = next_step(steps, status)
-    text = None if index is None else steps[index].at
-    return None if text is None else moment_of(text)
+    return None if index is None else steps[index].at
 
 
 def share_at(steps: Sequence[Step], index: int) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.flagoverride import moment_of
 from controller.rollouts.advance import about_candidate, advance, begin_again, deadline_moments
 from controller.rollouts.candidates import group, is_running, missing_reason, with_stopped, without_stopped
 from controller.rollouts.clocks import (
@@ -72,8 +73,8 @@ def _moments(spec: FlagRolloutSpec, status: CandidateStatus, now: datetime) -> I
         if spec.progress_deadline is not None and status.waiting_since is None:
             yield moment_after(status.step_started_at, spec.progress_deadline + (status.waited or 0.0))
         yield from deadline_moments(spec, status)
-    if phase in {"Pending", "Paused"}:
-        yield date_of_next(spec.steps, status)
+    if phase in {"Pending", "Paused"} and (date := date_of_next(spec.steps, status)) is not None:
+        yield moment_of(date)
     if phase in {"Pending", "Paused"} and not is_open(spec.windows, spec.freeze, now):
         yield next_opening(spec.windows, spec.freeze, now)
 

@@ -14,6 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
+from controller.api.flagoverride import moment_of
 from controller.api.rollout_status import PROMOTION, CandidatePhase, CandidateStatus, FlagRolloutStatus
 from controller.delivery.actions import Abort, Approve, ResumeCandidate
 from controller.delivery.state_words import HELD_WORDS, names_text
@@ -337,7 +338,7 @@ def has_checks(spec: FlagRolloutSpec) -> bool:
 def closed_reason(status: CandidateStatus, tick: Tick) -> str | None:
     """Return why the next step may not be taken at this time; None: it may."""
     spec, date = tick.spec, date_of_next(tick.spec.steps, status)
-    if date is not None and tick.now < date and not tick.skips:
+    if date is not None and tick.now < moment_of(date) and not tick.skips:
         return "WaitingForDate"
     if is_open(spec.windows, spec.freeze, tick.now):
         return None
@@ -376,8 +377,7 @@ def message_of(status: CandidateStatus, tick: Tick) -> str | None:
     elif reason == "OverrideEnded":
         message = f"FlagOverride {status.interrupted_by}"
     elif reason == "WaitingForDate":
-        date = date_of_next(tick.spec.steps, status)
-        message = None if date is None else f"until {timestamp(date)}"
+        message = f"until {date_of_next(tick.spec.steps, status)}"
     elif reason in {"Frozen", "OutsideWindow"}:
         message = _opening_text(tick)
     elif tick.misfit is not None and reason == tick.misfit.reason:

@@ -144,7 +144,7 @@ def test_an_abort_and_a_revert_are_served_at_once(shop: Namespace, pod: PodProce
 
 
 def test_the_role_of_the_page_lets_on_call_decide_and_allows_nothing_else(shop: Namespace) -> None:
-    [block] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    [block] = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     role = yaml.safe_load(block)
     role["metadata"]["namespace"] = shop.name
     shop.kubectl("apply", "-f", "-", given=json.dumps(role))

@@ -226,11 +226,13 @@ class World:
         return delivery_of(self.target, flagshard.finder(by_key.get, "shop"), self.progress())
 
 
-def _rolled_out(*entries: Fields, candidates: tuple[Fields, ...] = (), **fields: Any) -> World:
-    """A world in which the set has rollouts as the entries say."""
+def _rolled_out(
+    *entries: Fields, candidates: tuple[Fields, ...] = (), spec: Fields | None = None, **fields: Any
+) -> World:
+    """A world in which the set has rollouts as the entries say. `spec`: other fields of the FlagRollout."""
     on = tuple(key for one in entries for key in one["flags"])
     target = set_object(digest=MIXED, localDigest=OWN_NEW, rollouts=[*entries], on=on, **fields)
-    return World((source(), flag_set(), target, rollout(*candidates)))
+    return World((source(), flag_set(), target, rollout(*candidates, spec=spec)))
 
 
 _BAD_FLAG = f'{NEW} by Ada is applied, except 1 of 3 flags: flags/base.json:4:9: "defaultVarient" is unknown.'
@@ -330,6 +332,20 @@ WORLDS = {
                 "Pending", FIRST, "banner", reason="Frozen", message="year-end, until 2026-01-07T00:00:00Z"
             ),
         ),
+    ),
+    "a rollout waits for a date": _rolled_out(
+        entry("Held", FIRST, "banner"),
+        candidates=(
+            candidate(
+                "Pending", FIRST, "banner", reason="WaitingForDate", message="until 2026-01-05T08:00:00+01:00"
+            ),
+        ),
+        spec={
+            "steps": [
+                {"share": 10, "at": "2026-01-05T08:00:00+01:00"},
+                {"share": 50, "at": "2026-01-07T08:00:00+01:00"},
+            ]
+        },
     ),
     "the rollout was aborted": _rolled_out(
         entry("Held", FIRST, "banner"), candidates=(candidate("Failed", FIRST, "banner", reason="Aborted"),)

@@ -12,6 +12,7 @@ from controller.delivery.rollouts import PromotedSets, progress_of
 from evaluator.flags.accept import Progress
 from evaluator.flags.model import State
 from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
+from evaluator.host.times import read_time
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
@@ -206,6 +207,8 @@ class Oracle:
         what = f"{key}={run.definition} from {run.share} to {share} %"
         larger = [step["share"] for step in world.steps if step["share"] > run.share]
         assert share == min(larger, default=EVERYBODY), f"{what}: a step was skipped"
+        dates = (step.get("at") for step in world.steps if step["share"] == share)
+        assert all(date is None or world.now >= read_time(date) for date in dates), f"{what}: before its date"
         assert not world.frozen, f"{what}: in a freeze"
         assert not world.suspended, f"{what}: suspended"
         assert not world.hides(key), f"{what}: behind an override"

@@ -28,6 +28,10 @@ STEPS: Final[tuple[list[dict[str, Any]], ...]] = (
         {"share": 30, "seconds": 60, "approval": False},
         {"share": 80, "seconds": 600, "approval": False},
     ],
+    [
+        {"share": 20, "seconds": 60, "approval": False, "at": "2026-03-02T10:15:00+01:00"},
+        {"share": 60, "seconds": 60, "approval": False, "at": "2026-03-02T09:40:00Z"},
+    ],
 )
 HOOKS: Final = (
     {"name": "more", "type": "confirm-increase", "url": "https://h.example/"},
@@ -107,6 +111,7 @@ class StatefulWorld(ClusterWorld):
             steps=[
                 {"share": step["share"], "minDuration": f"{step['seconds']}s"}
                 | ({"approval": "Required"} if step["approval"] else {})
+                | ({"at": step["at"]} if "at" in step else {})
                 for step in self.steps
             ],
             webhooks=list(HOOKS),

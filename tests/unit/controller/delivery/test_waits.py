@@ -31,6 +31,7 @@ from tests.worlds.delivery import WORLDS
         ("a rollout is at its first step", [("Progressing", Who.SYSTEM, [Abort, Promote])]),
         ("a step waits for an approval", [("WaitingForApproval", Who.PERSON, [Approve, Abort, Promote])]),
         ("a freeze is in force", [("Frozen", Who.TIME, [Abort, Promote])]),
+        ("a rollout waits for a date", [("WaitingForDate", Who.TIME, [Abort, Promote])]),
         ("the rollout was aborted", [("Aborted", Who.PERSON, [Retry])]),
         ("the rollout is gone", [("Abandoned", Who.PERSON, [PromoteAbandoned])]),
         ("the rollout has not seen the flags yet", [("Held", Who.SYSTEM, [])]),

@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jsonschema_rs
@@ -31,7 +31,6 @@ from tests.worlds.flagsets import flag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from datetime import datetime
     from pathlib import Path
 
     from controller.local.local_events import LocalEvent
@@ -242,6 +241,18 @@ async def test_a_step_that_waits_says_which_line_of_the_file_lets_it_go_on(repos
             [{**waiting, "metadata": {**waiting["metadata"], "annotations": annotations}}]
         )
         assert await served.follow() == ["StepAdvanced", "Promoted"]
+
+
+async def test_a_step_begins_at_its_date(repository: Repository) -> None:
+    date = (now() + timedelta(seconds=4)).isoformat(timespec="seconds")
+    served = Served()
+    dated = rollout(steps=[{"share": 10}, {"share": 50, "at": date}])
+    async with served.run(LocalOptions(str(repository.path), rollouts=(dated,))):
+        await served.revision()
+        repository.commit(flags__json=pay("on"))
+        assert await served.follow() == ["RolloutStarted", "RolloutHeld", "StepAdvanced", "Promoted"]
+        assert now() >= datetime.fromisoformat(date)
+    assert served.happened[1].message.endswith(f"is held: it waits for a date: until {date}")
 
 
 async def test_the_files_say_what_was_read_and_when_their_override_takes_effect_and_ends(

@@ -81,42 +81,6 @@ def test_a_step_with_a_date_does_not_begin_before_it() -> None:
     ]  # fmt: skip
 
 
-async def test_a_rollout_waits_for_the_dates_of_its_steps() -> None:
-    world = ClusterWorld()
-    world.now = SATURDAY
-    world.commit({"pay": definition("off")})
-    dates = ("2026-11-28T15:00:00+01:00", "2026-11-30T08:00:00+01:00")
-    world.rollout(steps=[{"share": share, "at": date} for share, date in zip((10, 50), dates, strict=True)])
-    await world.settle()
-    world.commit({"pay": definition("on")})
-    await world.settle()
-    waiting = world.candidate()
-    assert (waiting.phase, waiting.reason) == ("Pending", "WaitingForDate")
-    assert waiting.message == "until 2026-11-28T14:00:00Z"
-    await world.wait(2 * 3600 + 60)
-    waiting = world.candidate()
-    assert (waiting.step_text, waiting.reason) == ("1/2", "WaitingForDate")
-    assert waiting.message == "until 2026-11-30T07:00:00Z"
-    await world.wait(42 * 3600)
-    assert world.users() == {"on": 200}
-
-
-async def test_steps_whose_dates_have_passed_begin_one_after_the_other() -> None:
-    world = ClusterWorld()
-    world.now = SATURDAY
-    world.commit({"pay": definition("off")})
-    world.rollout(steps=[
-        {"share": 10, "at": "2026-11-01T00:00:00Z", "minDuration": "1h"},
-        {"share": 50, "at": "2026-11-02T00:00:00Z"},
-    ])  # fmt: skip
-    await world.settle()
-    world.commit({"pay": definition("on")})
-    await world.settle()
-    assert (world.candidate().step_text, world.candidate().reason) == ("1/2", None)
-    await world.wait(3700)
-    assert world.users() == {"on": 200}
-
-
 def test_steps_begin_in_windows_alone() -> None:
     made = plan_of(PAY_OFF, PAY_ON, windows=OFFICE_HOURS)
     assert [step.earliest for step in made.steps] == [

@@ -24,6 +24,7 @@ COMMANDS = st.sampled_from(
         "annotate pause true", "annotate pause false", "clock_by -20m", "clock_by 1h",
         "spec {steps: [{share: 5}, {share: 20, approval: Required}]}",
         "spec {steps: [{audience: {var: beta}}, {share: 30, minDuration: 5m}]}",
+        "spec {steps: [{share: 5, at: '2026-03-02T09:05:00Z'}, {share: 20, at: '2026-03-02T11:00:00Z'}]}",
         "spec {promotion: Manual}", "spec {promotion: Auto}", "spec {progressDeadline: 1h}",
         'spec {windows: [{days: [Mon], from: "09:00", to: "12:00"}]}', "spec {windows: []}",
         "spec {skipAnalysis: true}", "spec {skipAnalysis: false}",
