@@ -32,7 +32,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/rollouts": 3500,
     "controller/runtime": 2880,
     "controller/sources": 5900,
-    "controller/validation": 500,
+    "controller/validation": 600,
     "evaluator": 450,
     "evaluator/flags": 4870,
     "evaluator/host": 660,

@@ -162,7 +162,7 @@ RECORD: Final = Kind(
         AGE_COLUMN,
         record.STATUS_COLUMN,
     ),
-    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY),
+    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY, record.FOLLOWED_BY_ADMISSION),
     modules="rollouts",
     quota=20,
 )

@@ -106,6 +106,7 @@ class PolicyRules(_Strict):
     action: PolicyAction
     """What happens where a validation does not hold. `Deny` refuses the whole revision. `Hold` keeps the flag
     as it is served; with `failurePolicy: Atomic` it refuses the revision. `Warn` is a problem in the status.
+    At admission `Deny` and `Hold` refuse an object with flags, and `Warn` warns whoever writes it.
     """
     match_conditions: Annotated[tuple[MatchCondition, ...], Field(max_length=16)] = ()
     """Which changes the policy is about: those for which all conditions hold."""
@@ -150,7 +151,8 @@ class FlagPolicySpec(PolicyRules):
     characters, and no entry for all namespaces. A policy elsewhere judges its own namespace alone.
     """
     selector: PolicySelector | None = None
-    """The FlagSets that are judged, by their labels, which whoever writes them chooses; all if it is not set.
+    """The FlagSets, and objects with flags written by hand, that are judged, by their labels, which whoever
+    writes them chooses; all if it is not set.
     """
 
 

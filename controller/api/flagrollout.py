@@ -446,7 +446,7 @@ RECORD: Final = Kind(
         AGE_COLUMN,
         record.STATUS_COLUMN,
     ),
-    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY),
+    rights=(*record.RECONCILED, record.SHOWN_BY_PAGE, record.FOLLOWED_BY_PROXY, record.FOLLOWED_BY_ADMISSION),
     modules=(
         "rollouts rollouts/advance rollouts/candidates rollouts/clocks rollouts/decide rollouts/gates "
         "rollouts/judgement rollouts/metric_checks rollouts/metric_servers rollouts/metric_values "

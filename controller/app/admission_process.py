@@ -27,7 +27,7 @@ from controller.runtime.clock import now
 from controller.runtime.helpers import Helpers
 from controller.runtime.limits import Places
 from controller.runtime.watch_health import WatchHealth
-from controller.validation.object_problems import objection_to_review
+from controller.validation.object_policies import PolicySelection, objection_to_review
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Routes, merge
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from controller.kube.client import Cluster
     from controller.kube.event_sink import ApiServerEvents
 
-OBJECTIONS: Final = "controller.validation.object_problems"
+OBJECTIONS: Final = "controller.validation.object_policies"
 DIRECT_FLAGS: Final = "controller.pods.carried_flags"
 """What the processes load at their start that judge objects, and flags of workloads."""
 
@@ -133,7 +133,15 @@ def _webhooks(
         WorkloadOrders(known, watched.namespace_labels),
     )
     overrides = OverrideWebhook(settings.override_max_days, metrics.count_review, now)
-    validator = Validator(objection_to_review, judges[0], metrics.count_review, settings.namespaces)
+    selection = PolicySelection(watched.objects, settings.namespace, now)
+    validator = Validator(
+        objection_to_review,
+        judges[0],
+        metrics.count_review,
+        settings.namespaces,
+        selection.around,
+        lambda: watched.synced,
+    )
     return merge(injector.routes(), workloads.routes(), overrides.routes(), validator.routes())
 
 

@@ -269,6 +269,11 @@ def given_policies(specs: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Flag
     return tuple(found)
 
 
+def may_refuse(specs: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Whether one of these FlagPolicies does more than warn."""
+    return any(spec.get("action") != "Warn" for _, spec in specs)
+
+
 def selected_policies(
     policies: Iterable[Resource], target: Resource, home: str
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:

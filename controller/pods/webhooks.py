@@ -17,6 +17,7 @@ from controller.api import kinds
 from controller.api.flagoverride import KIND, SET_BY, moment_of
 from controller.api.meta import ObjectKey, Resource
 from controller.api.parsing import InvalidTextError
+from controller.authoring.policies import may_refuse
 from controller.pods.carried_flags import (
     KINDS,
     MOST_APPLIED,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from controller.authoring.policies import Circumstances
     from controller.runtime.cache import Cache
 
 
@@ -346,28 +348,36 @@ class Injector:
 class Validator:
     """Refuses objects that no process of ours could use. Changes nothing, so a dry run is like any other."""
 
-    objection: Callable[[bytes], tuple[str, Sequence[str]]]
+    objection: Callable[[bytes, Circumstances | None], tuple[str, Sequence[str]]]
     """Returns of a review (why the object is refused, or empty; what its writer is warned of). A function of
-    a module: it is called in another process.
+    a module: it is called in another process, with what `around` returns.
     """
     judges: Judges
     answered: Callable[[str, str], None]
     """Called with the kind and the outcome, `allowed`, `refused` or `unjudged`, of each review."""
     namespaces: Sequence[str] = ()
     """The namespaces that the controller works in; empty: all. Objects elsewhere are allowed."""
+    around: Callable[[Mapping[str, Any], Resource], Circumstances | None] = lambda _request, _object: None
+    """Returns how the change of a request comes; None where no policy judges it."""
+    ready: Callable[[], bool] = lambda: True
+    """Whether all policies are known."""
 
     def routes(self) -> Routes:
         """`POST /validate`."""
         return Routes(http={("POST", "/validate"): self.answer})
 
     def answer(self, request: Request) -> Response | Streamed:
-        """Answer an AdmissionReview; 400 for another body. What cannot be judged in time is allowed, with a
-        warning: so it is without admission.
+        """Answer an AdmissionReview; 400 for another body, 503 while policies are still being read. What
+        cannot be judged in time is allowed, with a warning: so it is without admission. It is refused where a
+        policy could refuse it.
         """
+        if not self.ready():
+            return failure(503, "this replica does not know all objects yet; try again")
         try:
             asked = orjson.loads(request.body)["request"]
             uid, body = str(asked["uid"]), asked["object"]
-            key = Resource.of(body).key
+            resource = Resource.of(body)
+            key = resource.key
             judged = (str(body["apiVersion"]).rpartition("/")[0], key.kind) in _JUDGED
         except (ValueError, KeyError, TypeError, AttributeError):
             return failure(400, "not an AdmissionReview")
@@ -375,13 +385,23 @@ class Validator:
             return failure(400, "not an AdmissionReview of a kind that is judged")
         if self.namespaces and key.namespace not in self.namespaces:
             return Response(200, orjson.dumps(review_response(uid)), JSON)
-        return answer_later(self._judge(uid, key, request.body, seconds_of(request)))
+        around = self.around(asked, resource)
+        return answer_later(self._judge(uid, key, request.body, around, seconds_of(request)))
 
-    async def _judge(self, uid: str, key: ObjectKey, content: bytes, seconds: float) -> bytes:
+    async def _judge(
+        self, uid: str, key: ObjectKey, content: bytes, around: Circumstances | None, seconds: float
+    ) -> bytes:
         try:
-            refusal, warnings = await self.judges.judge(key.namespace, seconds, self.objection, content)
+            given = (self.objection, content, around)
+            refusal, warnings = await self.judges.judge(key.namespace, seconds, *given)
         except NotJudged as why:
             self.answered(key.kind, UNJUDGED)
+            if around is not None and may_refuse(around.given):
+                message = (
+                    f"FlagPolicies judge these flags, and did not: {why}; apply it again, or change fewer "
+                    "flags at once"
+                )
+                return orjson.dumps(review_response(uid, one_line(message, _LOGGED), late=True))
             warning = f"Flagstaff did not judge this object: {why}. Its status will say whether it is used"
             return orjson.dumps(review_response(uid, warnings=(one_line(warning, _LOGGED),)))
         if refusal:

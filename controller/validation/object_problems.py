@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import yaml
 
 import controller
@@ -362,11 +361,6 @@ def _has_secret(url: str) -> bool:
     if user is not None and (user[1] != "ssh" or ":" in user[2]):
         return True
     return "://" in url and _QUERY.search(url) is not None
-
-
-def objection_to_review(content: bytes) -> tuple[str, tuple[str, ...]]:
-    """The objection to the object of an AdmissionReview, in JSON."""
-    return objection(orjson.loads(content)["request"]["object"])
 
 
 def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tests.cluster.controllers import controller
 from tests.cluster.golden import check, mask
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
+from tests.worlds.objects import configuration, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,3 +82,31 @@ def test_the_label_of_a_flag_set_passes_by_the_judgement_only_where_the_controll
     controller_s = ("--as", CONTROLLER, "--as-group", "system:masters")
     assert "denied" in apply(shop, bad, DRY, "--server-side", *controller_s)
     assert "denied" not in apply(shop, bad, DRY, "--server-side", manager, *controller_s)
+
+
+def banner(default: str) -> dict[str, Any]:
+    flag = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": default}
+    return configuration("banner", flagSpec={"flags": {"banner": flag}})
+
+
+def is_answered(space: Namespace, words: str) -> bool:
+    return words in apply(space, banner("off"), DRY)
+
+
+def test_flag_policies_judge_flags_that_people_write(shop: Namespace) -> None:
+    spec = {
+        "matchConditions": [{"name": "changed", "expression": 'plan.change == "Changed"'}],
+        "validations": [{"expression": "plan.most <= 10", "messageExpression": '"ask " + author'}],
+    }
+    assert "created" in apply(shop, banner("on"))
+    for action in ("Deny", "Hold"):
+        apply(shop, manifest("FlagPolicy", "small-steps", {"action": action, **spec}))
+        words = f'policy {shop.name}/small-steps ({action}): flag "banner": ask '
+        within(functools.partial(is_answered, shop, words))
+        refused = apply(shop, banner("off"))
+        assert "denied the request: FeatureFlagConfiguration banner: policy" in refused
+    apply(shop, manifest("FlagPolicy", "small-steps", {"action": "Warn", **spec}))
+    within(lambda: "denied" not in apply(shop, banner("off"), DRY))
+    stored = apply(shop, banner("off"))
+    assert f"Warning: FeatureFlagConfiguration banner: policy {shop.name}/small-steps (Warn)" in stored
+    assert "featureflagconfiguration.core.openfeature.dev/banner configured" in stored

@@ -14,7 +14,7 @@ def spin(folder: str) -> None:
         pass
 
 
-def spin_for_hostile_ones(content: bytes) -> tuple[str, tuple[str, ...]]:
+def spin_for_hostile_ones(content: bytes, _around: object) -> tuple[str, tuple[str, ...]]:
     """An objection to which the object's own text takes for ever, where that says so."""
     body = json.loads(content)["request"]["object"]
     if body["spec"].get("folder"):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.authoring.policies import Circumstances
+from controller.pods.judging import Judges
 from controller.pods.webhooks import Validator
+from controller.runtime.limits import Places
 from evaluator.http.messages import Streamed
 from tests.worlds.evaluator import body_of
-from tests.worlds.pods import ask_webhook, judges_at_once, read_review
+from tests.worlds.pods import NoProcesses, ask_webhook, judges_at_once, read_review
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +28,7 @@ FLAGS = {
 }
 
 
-def objection(content: bytes) -> tuple[str, tuple[str, ...]]:
+def objection(content: bytes, _around: object) -> tuple[str, tuple[str, ...]]:
     name = json.loads(content)["request"]["object"]["metadata"]["name"]
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
 
@@ -101,3 +105,24 @@ async def test_a_refusal_is_logged_in_one_line(caplog: pytest.LogCaptureFixture)
 async def test_flags_of_a_namespace_that_the_controller_does_not_work_in_are_let_pass() -> None:
     assert (await ask_validator(review("bad"), "pay", "search"))[1] == {"uid": "u", "allowed": True}
     assert not (await ask_validator(review("bad"), "pay", "shop"))[1]["allowed"]
+
+
+@pytest.mark.parametrize(("action", "allowed"), [("Deny", False), ("Hold", False), ("Warn", True)])
+async def test_what_policies_could_refuse_is_refused_where_nobody_judged_it(
+    action: str, allowed: bool
+) -> None:
+    around = Circumstances(datetime(2026, 11, 25, tzinfo=UTC), given=[("shop/steady", {"action": action})])
+    none_waits = Judges(NoProcesses(), Places(1, most_waiting=0))
+    validator = Validator(objection, none_waits, lambda *_: None, around=lambda _request, _object: around)
+    async with none_waits.places.place("other"):
+        answer = ask_webhook(validator.routes(), "/validate", review("good"))
+        _, response = await read_review(answer)
+    assert response["allowed"] is allowed
+    if not allowed:
+        assert response["status"]["reason"] == "Timeout"
+        assert response["status"]["message"].startswith("FlagPolicies judge these flags, and did not: ")
+
+
+async def test_nothing_is_judged_before_all_policies_are_known() -> None:
+    validator = Validator(objection, judges_at_once(), lambda *_: None, ready=lambda: False)
+    assert (await read_review(ask_webhook(validator.routes(), "/validate", review("good"))))[0] == 503
