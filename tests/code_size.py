@@ -16,7 +16,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/api": 4220,
     "controller/app": 2400,
     "controller/artifacts": 650,
-    "controller/authoring": 2420,
+    "controller/authoring": 2470,
     "controller/cli": 9260,
     "controller/configurations": 1150,
     "controller/delivery": 2900,

@@ -26,7 +26,7 @@ class ProblemStatus(Model):
     path: str | None = None
     """The JSON path in the file."""
     flag: str | None = None
-    """The key of the flag that a test in the file is about."""
+    """The key of the flag concerned, where the path is not that of its definition."""
     message: str
     """What is wrong, and what to do."""
 

@@ -45,6 +45,8 @@ class TestRecord:
     """What came, if it ran."""
     trace: tuple[str, ...] | None
     """How the answer came about, if it failed."""
+    users: tuple[str, ...] | None
+    """Of a test of an evaluator that failed: the keys of the flags that use it, also by way of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def _record(outcome: TestOutcome) -> TestRecord:
         outcome.expected or None,
         outcome.came or None,
         outcome.trace or None,
+        outcome.users or None,
     )
 
 
@@ -127,7 +130,10 @@ def as_junit(run: TestRunRecord) -> str:
                 SubElement(case, "skipped")
             elif record.result == FAILED:
                 message = _text(f"expected {record.expected}; came {record.came}")
-                SubElement(case, "failure", message=message).text = _text("\n".join(record.trace or ()))
+                used = [f"used by {', '.join(record.users)}"] if record.users else []
+                SubElement(case, "failure", message=message).text = _text(
+                    "\n".join((*(record.trace or ()), *used))
+                )
     if run.problems:
         suite = _suite(root, "problems", [FAILED] * len(run.problems))
         for problem in run.problems:

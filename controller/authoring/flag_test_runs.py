@@ -10,11 +10,12 @@ The work is bounded by counts, never by a clock: the same tests pass or fail on 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.authoring.flag_test_coverage import LOOPS, Coverage, ReachedParts, rule_of
+from controller.authoring.key_uses import evaluator_users
 from controller.authoring.shares import HASHES, hash_input
 from evaluator.flags.diff import same
 from evaluator.flags.model import Bucketing, FlagSet, Json, Path
@@ -31,9 +32,10 @@ from evaluator.targeting.fractional import TARGETING_KEY
 from evaluator.targeting.variables import FLAGD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from controller.authoring.flag_test_files import FlagTest
+    from evaluator.flags.layer import Layer
 
 
 FAILED: Final = "test-failed"
@@ -44,6 +46,8 @@ MOST_WORK: Final = 20_000_000
 """Most results of operators in all tests of a flag set: about half a minute."""
 _MOST_RANGES: Final = 10_000
 """Most ranges of hashes of one flag; beyond, its shares are estimated."""
+_NAMED: Final = 5
+"""Flags that a message names."""
 _NO_VARIANT: Final = "(no variant)"
 _TIMESTAMP: Final = f"{FLAGD}.timestamp"
 _VARIABLES: Final = frozenset({"var", "missing", "missing_some"})
@@ -63,15 +67,24 @@ class TestOutcome:
     """Of a case that failed: how the answer came about, as `explain` tells it."""
     skipped: bool = False
     """Whether it did not run: its flag stays at its last good definition for another reason."""
+    users: tuple[str, ...] = ()
+    """Of a case of an evaluator that failed: the flags that use it."""
 
     @property
     def message(self) -> str:
         """The failure in one line."""
-        return f"the test {quote(self.test.name)} fails: expected {self.expected}; came {self.came}"
+        more = f" and {len(self.users) - _NAMED} more" if len(self.users) > _NAMED else ""
+        used = f"; used by {', '.join(map(quote, self.users[:_NAMED]))}{more}" if self.users else ""
+        return f"the test {quote(self.test.name)} fails: expected {self.expected}; came {self.came}{used}"
 
     def problem(self, severity: Severity = Severity.ERROR) -> Problem:
         """The failure as a problem of the flag, at the place of the test."""
         return self.test.problem(severity, FAILED, self.message)
+
+    def problems(self, severity: Severity) -> Sequence[Problem]:
+        """The failure, as a problem of each flag that it concerns."""
+        problem = self.problem(severity)
+        return [replace(problem, flag=key) for key in self.users] or [problem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,18 @@ class TestReport:
     def failures(self) -> tuple[TestOutcome, ...]:
         """The cases that failed."""
         return tuple(outcome for outcome in self.outcomes if not outcome.passed and not outcome.skipped)
+
+    def with_users(self, layers: Sequence[Layer]) -> TestReport:
+        """The same, with the flags of `layers` that use the evaluators whose tests fail."""
+        names = {outcome.test.subject for outcome in self.failures if outcome.test.of_evaluator}
+        users = {name: evaluator_users(layers, name) for name in names}
+        outcomes = (
+            replace(outcome, users=users.get(outcome.test.subject, ()))
+            if outcome.test.of_evaluator and not outcome.passed
+            else outcome
+            for outcome in self.outcomes
+        )
+        return replace(self, outcomes=tuple(outcomes)) if names else self
 
 
 def run_flag_tests(

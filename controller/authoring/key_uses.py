@@ -1,15 +1,16 @@
 """Finds where definitions use the key of a flag: rules that need it, and rules that compare their own flag's
-key with it. Pure.
+key with it; and which flags use a rule of `$evaluators`. Pure.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from evaluator.flags.known_operators import PREREQUISITE, prerequisite_of
+from evaluator.flags.known_operators import PREREQUISITE, is_scalars, prerequisite_of, reference_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from evaluator.flags.layer import Layer
     from evaluator.flags.model import Json, Path
@@ -69,3 +70,42 @@ def _uses(rule: Json, key: str) -> Iterator[tuple[Path, bool]]:
             value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         )
         pending += [(part, (*path, step)) for step, part in parts]
+
+
+def evaluator_users(layers: Sequence[Layer], name: str) -> tuple[str, ...]:
+    """Keys of the flags that use a rule of `$evaluators`, also by way of others and of prerequisites, sorted.
+    A flag has the rule of its uppermost layer.
+    """
+    rules: dict[tuple[str, bool], Json] = {}
+    for layer in layers:
+        for key, piece in layer.flags.items():
+            if piece.value is None:
+                rules.pop((key, True), None)
+            elif isinstance(piece.value, dict) and "targeting" in piece.value:
+                rules[key, True] = piece.value["targeting"]
+        rules |= {(other, False): piece.value for other, piece in layer.evaluators.items()}
+    users: defaultdict[tuple[str, bool], list[tuple[str, bool]]] = defaultdict(list)
+    for user, rule in rules.items():
+        for used in _needed(rule):
+            users[used].append(user)
+    pending, found = [(name, False)], set[tuple[str, bool]]()
+    while pending:
+        more = [user for user in users[pending.pop()] if user not in found]
+        found.update(more)
+        pending += more
+    return tuple(sorted(user for user, is_flag in found if is_flag))
+
+
+def _needed(rule: Json) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is a flag) of each evaluator and each flag that a rule refers to."""
+    pending = [rule]
+    while pending:
+        value = pending.pop()
+        if (name := reference_name(value)) is not None:
+            yield name, False
+        elif (use := prerequisite_of(value)) is not None:
+            yield use[0], True
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list) and not is_scalars(value):
+            pending += value

@@ -17,7 +17,7 @@ from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, annou
 from controller.cli.problems import as_sarif, failures, format_count
 from controller.flagsets.layers import read_tests
 from controller.local.commits import WORKING_TREE, read_tree
-from controller.local.worktree import compose_tree, working_tree_of
+from controller.local.worktree import compose_tree, layers_of, working_tree_of
 from controller.runtime.setbacks import Setback
 from evaluator.flags.problems import Problem, Severity
 
@@ -122,6 +122,8 @@ async def _run_once(options: LocalOptions, arguments: argparse.Namespace) -> int
     report = run_flag_tests(
         made.flag_set, tests.cases, options.bucketing, skip=frozenset((*made.held, *made.missing))
     )
+    if any(outcome.test.of_evaluator for outcome in report.failures):
+        report = report.with_users(layers_of(tree, options))
     problems = [*failures(made.problems, lenient=options.lenient), *tests.problems]
     if not tests.cases and not problems:
         message = f"no *.flagtest.yaml is beside the definitions of {', '.join(options.paths)}"

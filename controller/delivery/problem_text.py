@@ -23,7 +23,7 @@ takes.
 """
 
 
-_TESTS: Final = "$.tests"
+_FLAGS: Final = "$.flags"
 
 
 def place(problem: Problem) -> str:
@@ -42,8 +42,14 @@ def first_problem(problems: Sequence[Problem]) -> str:
 
 
 def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
-    """The status' list, errors first, bounded. What is not known of a place is left out."""
-    ordered = sorted(problems, key=lambda problem: problem.severity is not Severity.ERROR)
+    """The status' list, errors first, bounded. What is not known of a place is left out. One problem of many
+    flags leaves room for others.
+    """
+    first = {(problem.file, problem.line, problem.message): problem for problem in reversed(problems)}
+    firsts = {id(problem) for problem in first.values()}
+    ordered = sorted(
+        problems, key=lambda problem: (problem.severity is not Severity.ERROR, id(problem) not in firsts)
+    )
     return tuple(
         ProblemStatus(
             severity="error" if problem.severity is Severity.ERROR else "warning",
@@ -52,7 +58,7 @@ def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
             column=problem.column or None,
             path=cut(problem.path, MESSAGE) or None,
             # Paths of definitions name their flag.
-            flag=cut(problem.flag, MESSAGE) if problem.flag and problem.path.startswith(_TESTS) else None,
+            flag=cut(problem.flag, MESSAGE) if problem.flag and not problem.path.startswith(_FLAGS) else None,
             message=cut(problem.message, MESSAGE),
         )
         for problem in ordered[:MOST_PROBLEMS]

@@ -318,7 +318,9 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     judged = accept(parsed, previous, rules)
     failing: tuple[Problem, ...] = ()
     if tests is not None and isinstance(judged, Accepted):
-        failing = _failing_tests(judged, read_tests(tree, paths or DEFAULT_PATHS, skipped), tests, bucketing)
+        failing = _failing_tests(
+            judged, read_tests(tree, paths or DEFAULT_PATHS, skipped), tests, bucketing, layers
+        )
         if failing and tests.holds:
             parsed = _with_failures(parsed, failing)
             judged, failing = accept(parsed, previous, rules), ()
@@ -389,7 +391,7 @@ def _with_prerequisites(flag_set: FlagSet, needs: Mapping[str, Sequence[str]]) -
 
 
 def _failing_tests(
-    judged: Accepted, found: FlagTests, tests: RequiredTests, bucketing: Bucketing
+    judged: Accepted, found: FlagTests, tests: RequiredTests, bucketing: Bucketing, layers: Sequence[Layer]
 ) -> tuple[Problem, ...]:
     """What the tests of a revision find: errors where they hold flags, else warnings. Those about flags that
     are held for another reason do not run.
@@ -397,10 +399,10 @@ def _failing_tests(
     if not found.cases and not found.problems and tests.min_coverage is None:
         return ()
     skip = frozenset((*judged.held, *judged.missing))
-    report = run_flag_tests(judged.desired, found.cases, bucketing, skip)
+    report = run_flag_tests(judged.desired, found.cases, bucketing, skip).with_users(layers)
     severity = Severity.ERROR if tests.holds else Severity.WARNING
     problems = [replace(problem, severity=severity) for problem in found.problems]
-    problems += (outcome.problem(severity) for outcome in report.failures)
+    problems += (problem for outcome in report.failures for problem in outcome.problems(severity))
     if too_little := report.coverage.lacking(tests.min_coverage):
         problems.append(Problem("", 0, 0, severity, "test-coverage", too_little))
     return tuple(problems)

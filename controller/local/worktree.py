@@ -14,16 +14,20 @@ from controller.authoring.policies import POLICY_FOLDER
 from controller.flagsets.compose import Composition, compose, provenance_of
 from controller.flagsets.inputs import steps
 from controller.flagsets.layers import (
+    LayersRefused,
     PathRefused,
     fixed_prefix,
     is_beside_definitions,
     is_definition,
     policies_of,
+    read_layers,
     segments_beside,
     select,
     tests_beside,
     within,
 )
+from controller.flagsets.patches import apply_patches
+from controller.flagsets.preparation import Preparation
 from controller.flagsets.segments import is_segment_file
 from controller.local.local_providers import provider_of
 from controller.runtime.setbacks import Failed, Stalled
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from controller.local.local_options import LocalOptions
+    from evaluator.flags.layer import Layer
     from evaluator.flags.model import FlagSet
     from evaluator.flags.problems import Problem
 
@@ -131,6 +136,16 @@ def compose_tree(
         others=needed_sets(tree, options),
     )
     return with_advice(composition, tree.files)
+
+
+def layers_of(tree: WorkingTree, options: LocalOptions) -> Sequence[Layer]:
+    """The layers of some files as they are merged; empty where they cannot be read."""
+    preparation = Preparation(steps(options.substitute, options.age_keys))
+    try:
+        layers = read_layers(tree.files, options.paths, tree.skipped, preparation.documents)
+    except LayersRefused:
+        return ()
+    return apply_patches(layers, options.patches)[0]
 
 
 def needed_sets(tree: WorkingTree, options: LocalOptions) -> tuple[FlagSet, ...]:

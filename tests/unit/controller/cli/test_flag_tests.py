@@ -53,6 +53,23 @@ def test_a_failing_test_exits_with_1_and_says_where_and_why(
     ]
 
 
+def test_a_failing_test_of_an_evaluator_names_the_flags_that_use_it(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = '{if: [{$ref: staff}, "on", "off"]}'
+    with_rule = FLAGS.replace('defaultVariant: "off"', f'defaultVariant: "off", targeting: {rule}')
+    (shop / "shop.yaml").write_text(f'{with_rule}$evaluators: {{staff: {{"==": [{{var: team}}, staff]}}}}\n')
+    (shop / "shop.flagtest.yaml").write_text(
+        "tests:\n  - {name: all, evaluator: staff, expect: {value: true}}\n"
+    )
+    assert main(["test"]) == 1
+    assert 'came value false; used by "banner"' in capsys.readouterr().out
+    assert main(["test", "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["tests"][0]["users"] == ["banner"]
+    assert main(["test", "-o", "junit"]) == 1
+    assert "used by banner" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", ["json", "junit", "sarif", "github"])
 def test_every_form_exits_with_1_where_a_test_fails(
     shop: Path, form: str, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from controller.delivery.problem_text import problem_list
 from controller.flagsets.compose import FailurePolicy, RequiredTests
 from tests.unit.controller.flagsets.test_compose import compose_tree, document, flag
 
@@ -82,6 +83,52 @@ def test_a_failing_test_of_an_evaluator_holds_the_flags_that_use_it() -> None:
     test = {"name": "s", "evaluator": "staff", "context": {"team": "x"}, "expect": {"value": True}}
     made = after(tree({"a": flag(targeting=USES), "b": flag("on")}, test, evaluators=STAFF))
     assert (made.accepted, made.held) == (True, ("a",))
+
+
+NOT_STAFF = {"name": "s", "evaluator": "staff", "context": {"team": "x"}, "expect": {"value": True}}
+BY_WAY = {
+    "direct": flag(targeting=USES),
+    "other": flag(targeting={"if": [{"$ref": "crew"}, "on", "off"]}),
+    "needs": flag(targeting={"if": [{"flag": ["direct", "on"]}, "on", "off"]}),
+    "both": flag(targeting={"if": [{"and": [{"flag": ["free", "on"]}, {"$ref": "crew"}]}, "on", "off"]}),
+    "free": flag("on"),
+}
+CREW = {**STAFF, "crew": {"or": [{"$ref": "staff"}, {"==": [{"var": "team"}, "crew"]}]}}
+USERS = ("both", "direct", "needs", "other")
+
+
+def of_all_users(policy: FailurePolicy, tests: RequiredTests) -> Composition:
+    served = compose_tree(document({key: flag() for key in BY_WAY}, evaluators=CREW))
+    files = tree(BY_WAY, NOT_STAFF, evaluators=CREW)
+    return compose_tree(files, served.flag_set, revision="r2", tests=tests, policy=policy, lenient=True)
+
+
+def test_a_failing_test_of_an_evaluator_holds_each_flag_that_uses_it_by_whatever_way() -> None:
+    made = of_all_users(FailurePolicy.PER_FLAG, HOLDS)
+    assert (made.accepted, made.held) == (True, USERS)
+    assert made.flag_set.flags["free"].default_variant == "on"
+
+
+@pytest.mark.parametrize("tests", [HOLDS, REPORTS])
+@pytest.mark.parametrize("policy", FailurePolicy)
+def test_a_failing_test_of_an_evaluator_is_shown_beside_each_flag_that_uses_it(
+    policy: FailurePolicy, tests: RequiredTests
+) -> None:
+    made = of_all_users(policy, tests)
+    assert made.accepted is (policy is FailurePolicy.PER_FLAG or tests is REPORTS)
+    told = {problem.flag: problem.message for problem in problem_list(made.problems) if problem.flag}
+    assert [*told] == [*USERS]
+    assert {*told.values()} == {
+        'the test "s" fails: expected value true; came value false; '
+        'used by "both", "direct", "needs", "other"'
+    }
+
+
+def test_one_failing_test_of_many_flags_leaves_room_for_other_problems_in_the_status() -> None:
+    flags = {f"flag-{number}": flag(targeting=USES) for number in range(60)}
+    made = after(tree({**flags, "z": flag()}, NOT_STAFF, expecting("z", True), evaluators=STAFF), REPORTS)
+    assert (len(made.problems), len(problem_list(made.problems))) == (61, 50)
+    assert "z" in {problem.flag for problem in problem_list(made.problems)}
 
 
 def test_tests_of_a_flag_that_is_held_already_do_not_run() -> None:

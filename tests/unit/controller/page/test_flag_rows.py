@@ -11,6 +11,7 @@ import pytest
 
 from controller.api.meta import ObjectKey
 from controller.authoring.flag_test_files import FlagTest
+from controller.authoring.flag_test_runs import TestOutcome
 from controller.delivery.problem_text import problem_list
 from controller.delivery.set_state import OverrideLayer
 from controller.page.flag_rows import FlagFilter, kind_of, select_flags
@@ -147,6 +148,20 @@ def test_a_flag_that_a_failing_test_holds_shows_the_test_on_its_page() -> None:
     assert "flags/base.flagtest.yaml:1:1: error: the test" in page
     assert "came variant" in page
     assert [row.key for row in select_flags(shown, FlagFilter(state="held"), NOW).rows] == ["banner"]
+
+
+def test_a_flag_whose_evaluator_fails_a_test_shows_the_test_on_its_page() -> None:
+    document = read_document(b"{}", file="flags/base.flagtest.yaml")
+    test = FlagTest("staff are staff", "staff", document, ("tests", 0), of_evaluator=True)
+    failing = TestOutcome(test, "value true", "value false", passed=False, users=("banner", "other"))
+    state = WORLDS["a flag is held"].state
+    newest = replace(state.newest, problems=problem_list(failing.problems(Severity.WARNING)))
+    served = flags(replace(PLAIN, key="banner"))
+    shown = ShownSet(
+        "shop/checkout", served, compile_flag_set(served), OLD, state=replace(state, newest=newest)
+    )
+    page = text(ask(FakeSource([shown]), "/ui/flag?key=banner"))
+    assert "flags/base.flagtest.yaml:1:1: warning: the test" in page
 
 
 def test_a_flag_without_a_good_definition_is_listed_with_what_is_wrong() -> None:
