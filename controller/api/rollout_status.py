@@ -323,6 +323,11 @@ class FlagRolloutStatus(Status):
     """The step and share of the candidate that is the furthest: `2/4 50%`."""
     promoted: PromotedRevision | None = None
     """What everybody else gets."""
+    promoted_revisions: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    """The commits of the set whose flags of this rollout everybody gets, or got, the newest first. A commit
+    that leaves these flags as they are is one of them at once; one that changes no flag of the set is not
+    listed.
+    """
     candidates: Annotated[tuple[OnErrorOmit[CandidateStatus], ...], Field(max_length=32)] = ()
     """The changes that are not promoted, the oldest first. Changes beyond 32 wait, and nobody gets them."""
     stopped: Annotated[tuple[OnErrorOmit[StoppedDefinition], ...], Field(max_length=200)] = ()

@@ -251,6 +251,7 @@ async def open_notifications(
         settings.identity,
         settings.allow_local_providers,
         settings.events_addr or FLUX,
+        settings.cluster_name,
     )
     sinks: tuple[EventSink, ...] = (outbox,)
     if settings.events_addr:

@@ -218,6 +218,13 @@ class ControllerSettings(InjectionSettings, SharedSettings):
         default_factory=lambda: own_pod() or f"{socket.gethostname()}-{os.getpid()}",
         description="this replica's name (default $POD_NAME, or host name and process id)",
     )
+    cluster_name: Annotated[str, Field(pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$")] = (
+        Field(
+            default="",
+            description="name of this cluster, such as eu, in the names of statuses of commits: needed where "
+            "several clusters write to one repository (default: the names have no cluster)",
+        )
+    )
     workers: int = Field(
         default=8,
         ge=1,

@@ -10,6 +10,8 @@ from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
 from controller.api.meta import COMPARED_WITH, ObjectKey, Resource, generation_of, secret_names, version_of
 from controller.delivery.grants import changed_grants
 from controller.delivery.object_bounds import GRANTS
+from controller.delivery.overrides import BY_WRITER
+from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET
 from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
@@ -102,5 +104,5 @@ FLAG_PROVIDERS: Final = Reconciles(
 FLAG_ALERTS: Final = Reconciles(
     FLAG_ALERT,
     wakes=(Watch(frozenset({flagprovider.KIND}), changed=generation_of, keys=keys_listed_by(BY_PROVIDER)),),
-    indexes=(BY_PROVIDER, SELECTING, BY_COMPARED),
+    indexes=(BY_PROVIDER, SELECTING, BY_COMPARED, BY_WRITER, ROLLOUTS_BY_FLAG_SET),
 )

@@ -1,4 +1,10 @@
-"""The state of a flag set, for the commit or pull request that it was last made of. Pure."""
+"""The state of a flag set or a FlagRollout for the commits that it is about, and of a flag set for its pull
+request. Pure.
+
+Of a FlagRollout, a commit is pending until everybody gets its flags. Only what the flag set has now can come
+to that: a commit that another one replaces before has failed. The present commit, and earlier ones that may
+succeed with it as they have the same content, are remembered as `COMMIT STATE HASH`, between semicolons.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagset, flagshard
+from controller.api import flagrollout, flagset, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.flagset_status import FlagSetStatus
@@ -16,12 +22,17 @@ from controller.api.meta import CHANGES, COMPARED_WITH, ObjectKey, Resource
 from controller.api.status import OVERRIDE_ACTIVE, PROPAGATED, READY, ROLLOUT_ACTIVE, TRUE, UNKNOWN
 from controller.delivery.changed_flags import changed_flags
 from controller.delivery.delivered import delivery_of
+from controller.delivery.overrides import FLAG_KINDS
+from controller.delivery.promotion import newest_revision, promotion_of, stopped_of_set, writers_of
+from controller.delivery.rollouts import rollouts_for, rollouts_naming
 from controller.events import alert_messages
 from controller.events.alert_stage import BY_COMPARED
 from controller.events.commit_pages import commit_in
 from evaluator.flags.diff import diff
+from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from controller.api.flagprovider import Message
@@ -45,20 +56,97 @@ FOLLOWING_STATUS: Final = COMMITS | CHANGE_REQUESTS
 """Types that follow the status of flag sets and not Events."""
 CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
 """Flux's annotation: the number of a pull request."""
+PROMOTED: Final = "Promoted"
+_STATES: Final = {"promoted": PROMOTED, "stopped": "RolledBack", "replaced": "RolloutSuperseded"}
+"""The reason of a message, by what became of a commit."""
+_MOST_OPEN: Final = 16
+"""Most commits of one FlagRollout that are remembered."""
 
 
-def commit_state(thing: Resource, before: str, alert: Alert, now: datetime) -> tuple[Message, str] | None:
-    """Return (status of the commit that a flag set was last made of, new Reported); None without a commit.
-    `before`: the last Reported.
-    """
+def commit_states(
+    objects: Cache, thing: Resource, before: str, alert: Alert, now: datetime
+) -> tuple[list[Message], str]:
+    """Return (new statuses of commits, new Reported). `before`: the last Reported."""
+    if thing.key.kind == flagrollout.KIND:
+        return _rollout_states(objects, thing, before, alert, now)
     if thing.key.kind != flagset.KIND:
-        return None
+        return [], before
+    message, after = _flag_set_state(thing, before, stopped_of_set(objects, thing, now), alert, now)
+    return [message] if after != before else [], after
+
+
+def followed_by_commits(objects: Cache, changed: Resource) -> list[Resource]:
+    """Return the FlagSets and FlagRollouts whose statuses of commits a change of an object may change."""
+    kind, namespace = changed.key.kind, changed.namespace
+    if kind == flagset.KIND:
+        names = {changed.name, flagset.target_name(changed)}
+        return [
+            changed,
+            *(one for name in sorted(names) for one in rollouts_naming(objects, namespace, name)),
+        ]
+    if kind == flagrollout.KIND:
+        return [changed, *writers_of(objects, changed)]
+    return rollouts_for(objects, changed) if kind in FLAG_KINDS else []
+
+
+def ended_states(rollout: Resource, before: str, alert: Alert, now: datetime) -> Iterator[Message]:
+    """Yield the last statuses of commits that a FlagRollout was about, which is deleted."""
+    for commit, known in _open_commits(before).items():
+        if known.startswith("pending "):
+            text = f"FlagRollout {rollout.name} was deleted before everybody got this commit"
+            yield _rollout_message(rollout, f"@sha1:{commit}", ("Deleted", text), alert, now)
+
+
+def _rollout_states(
+    objects: Cache, rollout: Resource, before: str, alert: Alert, now: datetime
+) -> tuple[list[Message], str]:
+    known, newest = _open_commits(before), newest_revision(objects, rollout)
+    if not commit_in(newest):
+        return [], before
+    earlier = {commit for commit, state in known.items() if state.startswith("pending ")}
+    messages, after = [], {}
+    for revision in (newest, *(f"@sha1:{one}" for one in known if one in earlier - {commit_in(newest)})):
+        promotion = promotion_of(objects, rollout, revision, now)
+        told = (_STATES.get(promotion.state, "RolloutActive"), promotion.message)
+        message = _rollout_message(rollout, revision, told, alert, now)
+        state, commit = state_name(message), commit_in(revision)
+        entry = f"{state} {_short_hash(promotion.message)}" if state != "success" else "success -"
+        if known.get(commit) != entry:
+            messages.append(message)
+        if revision == newest or state == "pending":
+            after[commit] = entry
+    listed = [f"{commit} {entry}" for commit, entry in after.items()]
+    return messages, ";".join(listed[:_MOST_OPEN])
+
+
+def _open_commits(reported: str) -> dict[str, str]:
+    pairs = (entry.partition(" ") for entry in reported.split(";") if entry)
+    return {commit: state for commit, _, state in pairs}
+
+
+def _rollout_message(
+    rollout: Resource, revision: str, told: tuple[str, str], alert: Alert, now: datetime
+) -> Message:
+    reason, words = told
+    failing = {} if reason in {PROMOTED, "RolloutActive"} else _FAILING
+    identity = f"{revision.rpartition('@')[2]} {reason} {words} {rollout.resource_version}"
+    given = {"reason": reason, "message": words[:2_000], **failing}
+    message = alert_messages.of_state(rollout, alert, identity, now, **given)
+    return message.model_copy(update={"metadata": message.metadata | {REVISION_KEY: revision}})
+
+
+def _flag_set_state(
+    thing: Resource, before: str, stopped: str, alert: Alert, now: datetime
+) -> tuple[Message, str]:
     state = status_of(thing)
     ready, propagated = state.condition(READY), state.condition(PROPAGATED)
     reason, words = state.failure or "Applied", ready.message
+    rolled_back = state.is_ready and stopped
     # What keeps users from having the revision although evaluators serve it.
     layers = [c.message for type_ in (ROLLOUT_ACTIVE, OVERRIDE_ACTIVE) for c in state.conditions_of(type_)]
-    if state.is_ready and layers:
+    if rolled_back:
+        reason, words = "RolledBack", stopped
+    elif state.is_ready and layers:
         words = "; ".join(layers)
     elif state.is_ready and propagated.status in {TRUE, UNKNOWN}:
         reason, words = PROPAGATED, propagated.message
@@ -66,21 +154,24 @@ def commit_state(thing: Resource, before: str, alert: Alert, now: datetime) -> t
     # After a step or an override the same state is news again.
     since_layers = before if before.startswith(f"{commit} pending ") else ""
     identity = f"{state.content[0]} {reason} {words} {ready.since} {since_layers}"
-    message = alert_messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
+    fields = _fields(thing, reason, words) | (_FAILING if rolled_back else {})
+    message = alert_messages.of_state(thing, alert, identity, now, **fields)
     after = f"{commit} {state_name(message)}"
-    if state.is_ready and layers:
+    if not commit:
+        return message, before
+    if rolled_back or (state.is_ready and layers):
         # Each step is told.
-        return (message, f"{after} {_short_hash(words)}") if commit else None
+        return message, f"{after} {_short_hash(words)}"
     # A revision that all subscribers served stays successful while new ones subscribe.
     known = before == f"{commit} success" and after == f"{commit} pending"
-    return (message, before if known else after) if commit else None
+    return message, before if known else after
 
 
 def state_name(message: Message) -> str:
-    """Return `failure`, `pending` until the flag set is served to every user, then `success`."""
+    """Return `failure`, `pending` until every user is served, then `success`."""
     if message.state == "failing":
         return "failure"
-    return "success" if message.reason == PROPAGATED else "pending"
+    return "success" if message.reason in {PROPAGATED, PROMOTED} else "pending"
 
 
 def change_request_state(
@@ -159,5 +250,8 @@ def _short_hash(text: str) -> str:
 
 
 def _fields(thing: Resource, reason: str, words: str) -> dict[str, str]:
-    failing = {"state": "failing", "severity": "error"} if status_of(thing).failure else {}
+    failing = _FAILING if status_of(thing).failure else {}
     return {"reason": reason, "message": words[:2_000], **failing}
+
+
+_FAILING: Final = {"state": "failing", "severity": "error"}

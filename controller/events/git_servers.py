@@ -1,6 +1,7 @@
 """Requests to Git servers: statuses of commits, comments on pull requests, and tokens of GitHub Apps. Pure.
 
-The status of a commit is pending once applied, success once served, failure with the first problem.
+The status of a commit is pending once applied, success once served, failure with the first problem. Its name
+is the same after the object was made again, so that branch protection can require it.
 
 GitHub: https://docs.github.com/rest/commits/statuses
 GitLab: https://docs.gitlab.com/api/commits/#set-commit-pipeline-status
@@ -45,6 +46,7 @@ from evaluator.host.texts import cut
 from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
+    from controller.api.flagprovider import Message
     from controller.runtime.secret_texts import SecretTexts
 
 
@@ -131,7 +133,7 @@ def commit_status(notice: Notice) -> Post:
     commit = commit_in(message.metadata.get(REVISION_KEY, "")) or "0" * 40
     server, api, state = server_of(target.spec.type), api_of(target), state_name(message)
     # Statuses of one object replace each other.
-    context = f"flagstaff/{message.kind}/{message.name}/{message.uid[:8]}"[:255]
+    context = status_name(target, message)
     page, url = commit_page(server, target.address, commit), f"{api.url}/statuses/{commit}"
     text = message.message.replace("\n", " ")
     content: dict[str, Any] = {
@@ -141,7 +143,10 @@ def commit_status(notice: Notice) -> Post:
     }
     if server == "azuredevops":
         url = f"{api.url}/commits/{commit}/statuses"
-        content |= {"context": {"genre": "flagstaff", "name": context}, "targetUrl": page}
+        content |= {
+            "context": {"genre": _GENRE, "name": context.removeprefix(f"{_GENRE}/")},
+            "targetUrl": page,
+        }
     elif server == "bitbucket":
         url = f"{api.url}/commit/{commit}/statuses/build"
         key = hashlib.sha256(context.encode()).hexdigest()[:40]
@@ -149,6 +154,21 @@ def commit_status(notice: Notice) -> Post:
     else:
         content |= {"context": context, "target_url": page}
     return notice.post(content, url + api.query, **api.headers)
+
+
+_GENRE: Final = "flagstaff"
+_LONGEST_NAME: Final = 255
+"""Most characters that GitLab, Gitea and Bitbucket keep of a status' name."""
+
+
+def status_name(target: ProviderTarget, message: Message) -> str:
+    """Return `flagstaff/CLUSTER/NAMESPACE/KIND/NAME`, without CLUSTER where ours has no name. The end of one
+    that is too long is replaced by a digest.
+    """
+    name = "/".join(filter(None, (_GENRE, target.cluster, target.namespace, message.kind, message.name)))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 INSTALLATION: Final = "githubAppInstallationID"

@@ -57,6 +57,8 @@ class ProviderTarget:
     """Whether the address comes from the controller's operator, who may name private ones."""
     app: App | None = None
     """The GitHub App whose tokens are used in place of `token`."""
+    cluster: str = ""
+    """The name of our cluster; empty: it has none."""
 
     @property
     def base(self) -> str:

@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagalert, flaggrant, flagprovider, flagset
+from controller.api import flagalert, flaggrant, flagprovider
 from controller.api.kinds import NAMESPACE, status_of
 from controller.api.meta import ObjectKey, Resource, about
 from controller.events.alert_selection import Alert, AlertSelection, split_subject
-from controller.events.flag_set_progress import CHANGE_REQUESTS, FOLLOWING_STATUS, sets_compared_with
+from controller.events.flag_set_progress import (
+    CHANGE_REQUESTS,
+    FOLLOWING_STATUS,
+    followed_by_commits,
+    sets_compared_with,
+)
 from controller.events.provider_outbox import ProviderOutbox
 from controller.events.reporter import AlertReporter
 
@@ -234,20 +239,21 @@ class Outbox:
                     slot.compared = None
         elif change.latest.key.kind == flagprovider.KIND:
             self._note_stored(change)
-        elif after is not None and after.key.kind == flagset.KIND:
-            self._report_progress(after)
+        elif after is not None:
+            for followed in followed_by_commits(self._objects, after):
+                self._report_progress(followed)
         if before is not None and (
             after is None or (status_of(after).is_ready and not status_of(before).is_ready)
         ):
             self._report_end(before, after)
 
-    def _report_progress(self, flag_set: Resource) -> None:
-        """Report the current state of a flag set to commits and change requests."""
-        for key, box, selected in self._near(flag_set.namespace):
+    def _report_progress(self, thing: Resource) -> None:
+        """Report the current state of a flag set or rollout to commits and change requests."""
+        for key, box, selected in self._near(thing.namespace):
             if box.type not in FOLLOWING_STATUS:
                 continue
-            others = sets_compared_with(self._objects, flag_set) if box.type in CHANGE_REQUESTS else []
-            for shown in (flag_set, *others):
+            others = sets_compared_with(self._objects, thing) if box.type in CHANGE_REQUESTS else []
+            for shown in (thing, *others):
                 if self.alerts.concerns(selected, shown.key, shown.labels) and self._reporter.report_progress(
                     box, selected, shown
                 ):

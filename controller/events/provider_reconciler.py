@@ -58,6 +58,8 @@ class FlagProviderReconciler:
     """Whether an address may be of this machine or a private network, or plain http."""
     flux: str
     """The address of Flux's notification-controller, by the controller's operator."""
+    cluster: str = ""
+    """The name of our cluster; empty: it has none."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Store the waiting messages in the status, and start their delivery if the provider is usable."""
@@ -129,7 +131,9 @@ class FlagProviderReconciler:
             # A proxy can read plain http.
             texts.require_host(urlsplit(route.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
-        return ProviderTarget(spec, address, token, resource.namespace, self.instance, route, app=app)
+        return ProviderTarget(
+            spec, address, token, resource.namespace, self.instance, route, app=app, cluster=self.cluster
+        )
 
     def _flux_target(self, spec: FlagProviderSpec, namespace: str) -> ProviderTarget:
         """Return the target of a provider without an address. Raises Stalled."""

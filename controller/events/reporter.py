@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from controller.api import flagrollout
 from controller.api.kinds import status_of
 from controller.api.meta import LINK, ObjectKey, Resource
 from controller.api.status import READY
@@ -15,10 +16,12 @@ from controller.events.alert_selection import Alert, Facts, wants
 from controller.events.commit_pages import link_of
 from controller.events.flag_set_progress import (
     CHANGE_REQUESTS,
+    COMMITS,
     FOLLOWING_STATUS,
     base_of,
     change_request_state,
-    commit_state,
+    commit_states,
+    ended_states,
 )
 from controller.events.provider_outbox import ProviderOutbox, Recheck, Reported, shorten
 from evaluator.flags.model import REVISION_KEY
@@ -171,6 +174,10 @@ class AlertReporter:
             self._end(
                 box, alert, resource, "gone", reason="Deleted", message="it was deleted while it failed"
             )
+        if box.type in COMMITS and resource.key.kind == flagrollout.KIND:
+            before = (box.of_subject(subject) or Reported()).digest
+            ended = ended_states(resource, before, alert, self.now())
+            self._push_wanted(box, alert, resource, ended)
         box.remember(subject, None)
 
     def _end(
@@ -181,21 +188,29 @@ class AlertReporter:
         box.push(self._complete(message, alert, box.type))
 
     def report_progress(self, box: ProviderOutbox, alert: Alert, resource: Resource) -> bool:
-        """Report a flag set's state to its commit or change request; return whether it has changed."""
+        """Report the state of a flag set or rollout to its commits or change request; return whether it has
+        changed.
+        """
         subject = alert.subject(resource.key)
         before = (box.of_subject(subject) or Reported()).digest
         if box.type in CHANGE_REQUESTS:
             base = base_of(self.objects, resource)
             state = change_request_state(resource, base, alert, self.now())
+            messages, after = ([], before) if state is None else ([state[0]], state[1])
         else:
-            state = commit_state(resource, before, alert, self.now())
-        if state is None or state[1] == before:
+            messages, after = commit_states(self.objects, resource, before, alert, self.now())
+        if after == before and not messages:
             return False
-        message, after = state
         box.remember(subject, Reported((), after))
-        if wants(alert.spec, Facts(message, resource)):
-            box.push(message)
+        self._push_wanted(box, alert, resource, messages)
         return True
+
+    def _push_wanted(
+        self, box: ProviderOutbox, alert: Alert, resource: Resource, messages: Iterable[Message]
+    ) -> None:
+        for message in messages:
+            if wants(alert.spec, Facts(message, resource)):
+                box.push(message)
 
 
 def _failing_since(resource: Resource | None, now: datetime) -> datetime:

@@ -80,6 +80,7 @@ def _moments(spec: FlagRolloutSpec, status: CandidateStatus, now: datetime) -> I
 
 
 _HISTORY: Final = 20
+_MOST_REVISIONS: Final = 20
 _ATTENTION: Final = (
     "RollingBack", "Failed", "WaitingPromotion", "Paused", "Pending", "Progressing", "Promoting", "Queued",
 )  # fmt: skip
@@ -120,8 +121,18 @@ def decide(
         if ticks[candidate.digest].asked.promote:
             update["stopped"] = without_stopped(after.stopped, candidate)
         after = after.model_copy(update=update)
-    after = with_summary(after.model_copy(update={"candidates": tuple(candidates)}))
+    revisions = _promoted_revisions(status, observation)
+    listed = {"candidates": tuple(candidates), "promoted_revisions": revisions}
+    after = with_summary(after.model_copy(update=listed))
     return Decision(after, tuple(events), _seconds_to_next(spec, status, after, observation, now))
+
+
+def _promoted_revisions(status: FlagRolloutStatus, observation: Observation) -> tuple[str, ...]:
+    """The commits that everybody had, with that of the set where nothing differs from what is promoted."""
+    known, revision = status.promoted_revisions, observation.revision
+    if not revision or observation.flags:
+        return known
+    return (revision, *(one for one in known if one != revision))[:_MOST_REVISIONS]
 
 
 def due_of(

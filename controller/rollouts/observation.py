@@ -185,6 +185,8 @@ class Observation:
     rollout: ObjectKey
     promoted: PromotedRevision
     """The definitions that everybody else gets; their shard is written before the status."""
+    revision: str = ""
+    """The commit of the flag set; empty: it names none."""
     flags: Mapping[str, str] = field(default_factory=dict)
     """The digest of each definition that differs from the promoted one, by key."""
     commits: Mapping[str, Commit] = field(default_factory=dict)

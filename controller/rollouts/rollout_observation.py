@@ -75,6 +75,7 @@ def observation_of(
     return Observation(
         subject.rollout.key,
         known if known is not None and same else _revision(name, comparison),
+        revision=str(comparison.whole.metadata.get(REVISION_KEY) or ""),
         flags=comparison.changed,
         commits={key: _commit(comparison, key) for key in comparison.changed},
         promoted_definitions={key: found for key, found in definitions.items() if found is not None},

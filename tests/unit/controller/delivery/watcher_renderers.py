@@ -18,7 +18,8 @@ from controller.delivery.progress_words import override_condition, rollout_condi
 from controller.delivery.set_state import Where
 from controller.delivery.state_words import override_text
 from controller.events.alert_selection import Alert
-from controller.events.flag_set_progress import commit_state, state_name
+from controller.events.alert_stage import FLAG_ALERTS
+from controller.events.flag_set_progress import commit_states, state_name
 from controller.local.local_events import RolloutHappened
 from controller.page.page_source import ShownSet
 from controller.rollouts.gates import advice, held_text
@@ -27,6 +28,7 @@ from evaluator.resolving.resolve import compile_flag_set
 from tests import argocd
 from tests.worlds.delivery import NOW
 from tests.worlds.events import alert as flag_alert
+from tests.worlds.objects import cache_of
 from tests.worlds.page import FakeSource, ask, text
 
 if TYPE_CHECKING:
@@ -134,10 +136,11 @@ def with_repeated(world: World, resource: Resource) -> Resource:
 
 def commit_status(world: World) -> Told:
     """The status of the commit on a Git server."""
+    objects = cache_of(*world.objects, stages=(FLAG_ALERTS,))
     for resource in world.objects:
         if resource.key.kind == flagset.KIND:
-            told = commit_state(with_repeated(world, resource), "", ALERT, NOW)
-            if told is not None:
+            told, _ = commit_states(objects, with_repeated(world, resource), "", ALERT, NOW)
+            if told:
                 return None, f"{state_name(told[0])}: {told[0].message}"
     return None, ""
 
