@@ -33,9 +33,10 @@ from evaluator.flags.candidates import changed_flags
 from evaluator.flags.diff import ChangedPart, Diff, diff
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json
 from evaluator.flags.references import RuleTooLarge
+from evaluator.flags.schedules import ScheduleWindow, window_of
 from evaluator.flags.text import normal
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
-from evaluator.resolving.rule_words import TRUTHS, clauses, condition, sentence, variables
+from evaluator.resolving.rule_words import clauses, condition, is_truth, sentence, variables
 from evaluator.targeting.fractional import read_buckets
 from evaluator.targeting.frame import is_static
 
@@ -260,6 +261,7 @@ class BothDefinitions:
         self._values: dict[int, tuple[Resolution, str]] = {}
         self._assumed: dict[str, bool] = {}
         self._sets: dict[str, tuple[str, frozenset[str]] | None] = {}
+        self._windows: dict[str, ScheduleWindow | None] = {}
         self._forks = 0
 
     def ways(self) -> list[Way]:
@@ -318,7 +320,7 @@ class BothDefinitions:
         """Where a rule ends, as far as conditions are known, or the next condition to assume."""
         while isinstance(node, dict) and len(node) == 1:
             ((operator, given),) = node.items()
-            if operator in TRUTHS:
+            if is_truth(node):
                 truth = self._truth(node)
                 return truth if isinstance(truth, _Asked) else _End(truth)
             if operator not in {"if", "?:"} or not isinstance(given, list):
@@ -347,7 +349,8 @@ class BothDefinitions:
         if operator in {"!=", "!=="}:
             truth = self._truth({operator.replace("!", "=", 1): given})
             return truth if isinstance(truth, _Asked) else not truth
-        if operator in {"and", "or"} and arguments and isinstance(given, list):
+        window = window_of(node)
+        if window is None and operator in {"and", "or"} and arguments and isinstance(given, list):
             for argument in arguments:
                 truth = self._truth(argument)
                 if isinstance(truth, _Asked) or truth is (operator == "or"):
@@ -357,12 +360,14 @@ class BothDefinitions:
         if '"fractional"' in text:
             raise NotArithmeticError
         if text not in self._sets:
-            self._sets[text] = _values_of(operator, arguments)
+            self._sets[text], self._windows[text] = _values_of(operator, arguments), window
         known = self._assumed[text] if text in self._assumed else self._implied(text)
         return _Asked(node, text) if known is None else known
 
     def _implied(self, text: str) -> bool | None:
         """Whether a condition that lists the values of an attribute holds, by what others of it say."""
+        if (window := self._windows[text]) is not None:
+            return self._implied_by_times(window)
         own = self._sets[text]
         for other, holds in self._assumed.items():
             listed = self._sets[other]
@@ -373,6 +378,20 @@ class BothDefinitions:
             if (holds and listed[1].isdisjoint(own[1])) or (not holds and own[1] <= listed[1]):
                 return False
         return None
+
+    def _implied_by_times(self, own: ScheduleWindow) -> bool | None:
+        """Whether a schedule holds at each time at which those that are assumed hold or not, as assumed."""
+        assumed = [
+            (window, holds)
+            for text, holds in self._assumed.items()
+            if (window := self._windows[text]) is not None
+        ]
+        windows = (own, *(window for window, _ in assumed))
+        times = {0, *(end for window in windows for end in (window.start, window.end) if end is not None)}
+        found = {
+            own.holds(time) for time in times if all(window.holds(time) is holds for window, holds in assumed)
+        }
+        return found.pop() if len(found) == 1 else None
 
     def _way(self, who: Json, ends: _Ends) -> Way:
         hashed: dict[str, None] = {}
@@ -456,7 +475,8 @@ def _either(asked: Json, one: tuple[Json, _Ends] | None, other: tuple[Json, _End
 
 
 def _join(operator: str, first: Json, rest: Json) -> Json:
-    return {operator: [first, *(rest[operator] if rest.keys() == {operator} else [rest])]}
+    flat = rest.keys() == {operator} and window_of(rest) is None
+    return {operator: [first, *(rest[operator] if flat else [rest])]}
 
 
 def _values_of(operator: str, arguments: list[Json]) -> tuple[str, frozenset[str]] | None:

@@ -22,6 +22,7 @@ from evaluator.flags.diff import ChangedPart, Diff, same
 from evaluator.flags.known_operators import is_scalars
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, Path
 from evaluator.flags.references import Expander, RuleTooLarge
+from evaluator.flags.schedules import window_of
 from evaluator.flags.text import json_path
 from evaluator.resolving.resolve import CompiledFlagSet, resolve
 
@@ -205,8 +206,13 @@ class Edit(NamedTuple):
 
 
 def rule_edits(before: Json, after: Json, path: Path = ()) -> Iterator[Edit]:
-    """Yield what makes `after` of `before`, if it is done in this order: the smallest parts that differ."""
-    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+    """Yield what makes `after` of `before`, if it is done in this order: the smallest parts that differ, and
+    schedules whole.
+    """
+    if window_of(before) and window_of(after):
+        if not same(before, after):
+            yield Edit(path, before, after)
+    elif isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
         for key in before:
             yield from rule_edits(before[key], after[key], (*path, key))
     elif isinstance(before, list) and isinstance(after, list):
@@ -242,9 +248,21 @@ def _rule_change(before: Json, after: Json) -> str:
     """Both rules where they are short, else each place that differs."""
     edits = [*rule_edits(before, after)]
     if max(len(_text(before)), len(_text(after))) <= _VALUE or any(not edit.path for edit in edits):
-        return _change(before, after)
-    places = ", ".join(f"{json_path(edit.path)}: {_change(edit.before, edit.after)}" for edit in edits)
+        return _part_change(before, after)
+    places = ", ".join(f"{json_path(edit.path)}: {_part_change(edit.before, edit.after)}" for edit in edits)
     return places if len(edits) == 1 else f"at {len(edits)} places: {places}"
+
+
+def _part_change(before: Json, after: Json) -> str:
+    """As `_change`, with schedules in words."""
+    windows = window_of(before), window_of(after)
+    if not any(windows):
+        return _change(before, after)
+    texts = (
+        one_line(_text(part), _VALUE) if window is None else f"the time {window.words()}"
+        for part, window in zip((before, after), windows, strict=True)
+    )
+    return " → ".join(texts)
 
 
 def _default(flag: Flag) -> str:

@@ -49,6 +49,10 @@ class ScheduleWindow:
             return f"is not before {first or last} {zone}"
         return f"is before {first or last} {zone}"
 
+    def holds(self, seconds: int) -> bool:
+        """Whether the condition holds then."""
+        return (self.start is None or self.start <= seconds) and (self.end is None or seconds < self.end)
+
     def clock(self, seconds: int) -> str:
         """What clocks in the zone show then: `2026-12-24 18:00`."""
         if not 0 <= seconds < _LAST:

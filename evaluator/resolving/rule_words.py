@@ -307,6 +307,16 @@ TRUTHS: Final = frozenset({"==", "===", "!=", "!==", "<", "<=", ">", ">=", "in",
 """Operators whose result is true or false, which name variants."""
 
 
+def is_truth(node: Json, level: int = 0) -> bool:
+    """Whether the result of a rule is true or false, whatever the evaluation context."""
+    if not isinstance(node, dict) or len(node) != 1 or level > _DEEPEST:
+        return False
+    ((operator, given),) = node.items()
+    if operator in {"and", "or"} and isinstance(given, list) and given:
+        return all(is_truth(argument, level + 1) for argument in given)
+    return operator in TRUTHS
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """The buckets of one variant."""
@@ -417,7 +427,7 @@ def _clauses(node: Json, conditions: tuple[Json, ...], path: Path, level: int) -
         yield from _branches(arguments, conditions, here, level)
     elif operator == "fractional":
         yield Clause(_all_of(conditions), _split(given, here) or Computed(value(node)))
-    elif operator in TRUTHS:
+    elif is_truth(node):
         yield Clause(_all_of((*conditions, node)), "true")
         yield Clause(_all_of(conditions), "false")
     else:

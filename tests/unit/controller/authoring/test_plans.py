@@ -32,6 +32,8 @@ TIERS: Final = ("gold", "silver", "basic")
 GOLD: Final = {"==": [{"var": "tier"}, "gold"]}
 NEW: Final = {">=": [{"var": "version"}, 2]}
 NOW: Final = 1_800_000_000
+TIMES: Final = (0, 1_798_200_000, 1_798_500_000, NOW)
+"""Before Christmas 2026, at Christmas, after it, and in the next year."""
 VARIANTS: Final = {"a": 1, "b": 2, "c": 3, "again": 1}
 
 
@@ -55,13 +57,15 @@ def planned(before: FlagSet, after: FlagSet, **known: Any) -> FlagPlan:
     return flag
 
 
-def brute_force(before: FlagSet, after: FlagSet, context: dict[str, Any], users: int) -> float:
+def brute_force(
+    before: FlagSet, after: FlagSet, context: dict[str, Any], users: int, now: int = NOW
+) -> float:
     """The share of users with this context who get another value."""
     sides = compile_flag_set(before), compile_flag_set(after)
     others = 0
     for number in range(users):
         each = {**context, "targetingKey": f"user-{number}", "email": f"{number}@example.com"}
-        one, other = (resolve(side, "f", None, each, NOW).value for side in sides)
+        one, other = (resolve(side, "f", None, each, now).value for side in sides)
         others += one != other
     return others / users
 
@@ -86,6 +90,9 @@ ATOMS: Final = st.sampled_from(
         {"in": [{"var": "tier"}, ["gold", "basic"]]},
         {"!=": ["gold", {"var": "tier"}]},
         {"starts_with": [{"var": "tier"}, "g"]},
+        {"between": ["2026-12-24T18:00", "2026-12-27T06:00", "Europe/Berlin"]},
+        {"between": ["2026-12-25T00:00", "2027-01-01T00:00", "UTC"]},
+        {">=": [{"var": "$flagd.timestamp"}, TIMES[1]]},
     ]
 )
 CONDITIONS: Final = st.recursive(
@@ -112,12 +119,12 @@ RULES: Final = st.recursive(
 PINS: Final = st.sampled_from(["v2", "v3"]).map(lambda pin: {"flagstaff.dev/bucketing": pin})
 
 
-def check_against_brute_force(before: FlagSet, after: FlagSet, users: int) -> None:
+def check_against_brute_force(before: FlagSet, after: FlagSet, now: int, users: int) -> None:
     """Each user is in one way, and each way's share is that of its users."""
     found = BothDefinitions((compile_flag_set(before), compile_flag_set(after)), "f").ways()
     shares = {}
     for tier, version in product(TIERS, (1, 2)):
-        context = {"tier": tier, "version": version, "targetingKey": "u"}
+        context = {"tier": tier, "version": version, "targetingKey": "u", "$flagd": {"timestamp": now}}
         frame = Frame()
         frame.steps_left, frame.trace = STEPS, None
         ways = [
@@ -129,27 +136,27 @@ def check_against_brute_force(before: FlagSet, after: FlagSet, users: int) -> No
         assert len(ways) == 1
         shares[tier, version] = float(moved(ways[0].pairs))
     for (tier, version), share in shares.items():
-        counted = brute_force(before, after, {"tier": tier, "version": version}, users)
+        counted = brute_force(before, after, {"tier": tier, "version": version}, users, now)
         # Five standard deviations, so that chance alone does not fail one of a thousand cases.
         assert abs(counted - share) <= 5 * (max(share * (1 - share), 0.01) / users) ** 0.5
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(RULES, RULES, PINS, PINS)
+@given(RULES, RULES, PINS, PINS, st.sampled_from(TIMES))
 def test_share_is_what_a_thousand_users_of_each_kind_get(
-    before: Any, after: Any, pin: dict[str, Any], other: dict[str, Any]
+    before: Any, after: Any, pin: dict[str, Any], other: dict[str, Any], now: int
 ) -> None:
-    check_against_brute_force(flags(before, metadata=pin), flags(after, metadata=other), 1_000)
+    check_against_brute_force(flags(before, metadata=pin), flags(after, metadata=other), now, 1_000)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(RULES, RULES, PINS, PINS)
+@given(RULES, RULES, PINS, PINS, st.sampled_from(TIMES))
 def test_share_is_what_200_000_users_of_each_kind_get(
-    before: Any, after: Any, pin: dict[str, Any], other: dict[str, Any]
+    before: Any, after: Any, pin: dict[str, Any], other: dict[str, Any], now: int
 ) -> None:
-    check_against_brute_force(flags(before, metadata=pin), flags(after, metadata=other), 200_000)
+    check_against_brute_force(flags(before, metadata=pin), flags(after, metadata=other), now, 200_000)
 
 
 @given(WEIGHTS, WEIGHTS)
@@ -210,6 +217,36 @@ def test_conditions_that_exclude_each_other_make_no_branch() -> None:
     before = {"if": [GOLD, "b", silver, "c", "a"]}
     after = {"if": [silver, "c", GOLD, "b", "a"]}
     assert not planned(flags(before), flags(after)).branches
+
+
+def test_rule_that_is_a_schedule_is_said_in_words_and_has_arithmetic() -> None:
+    christmas = ["2026-12-24T18:00", "2026-12-27T06:00", "Europe/Berlin"]
+    variants = {"true": 1, "false": 2}
+    off = flags(default="false", variants=variants)
+    flag = planned(off, flags({"between": christmas}, "false", variants=variants))
+    words = "the time is between 2026-12-24 18:00 and 2026-12-27 06:00 Europe/Berlin"
+    assert flag.words == f"targeting none → {words}"
+    assert (flag.method, flag.least, flag.most) == ("Arithmetic", 0, 100)
+    assert [branch.who for branch in flag.branches] == [words]
+    added = planned(FlagSet(), flags({"and": [{"between": christmas}, GOLD]}, "false", variants=variants))
+    assert added.words == f"added, default false (2); if {words} and tier is gold: true; else false"
+
+
+def test_schedule_that_ends_later_gives_users_another_value_in_between_alone() -> None:
+    sides = [
+        flags({"if": [{"between": ["2026-12-24T18:00", f"2026-12-{day}T06:00", "Europe/Berlin"]}, "b"]})
+        for day in (27, 28)
+    ]
+    flag = planned(*sides)
+    start = "between 2026-12-24 18:00 and 2026-12"
+    assert flag.words == (
+        f"targeting $.if[0]: the time is {start}-27 06:00 Europe/Berlin → "
+        f"the time is {start}-28 06:00 Europe/Berlin"
+    )
+    (branch,) = flag.branches
+    assert branch.who == (
+        f"the time is not {start}-27 06:00 Europe/Berlin and the time is {start}-28 06:00 Europe/Berlin"
+    )
 
 
 def test_many_alternatives_are_one_branch() -> None:
