@@ -7,7 +7,7 @@ take long to load, and are loaded where there is a policy.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from controller.api.expression_syntax import ExpressionError
     from controller.api.flagpolicy import PolicyAction, PolicyRules, PolicyValidation
     from controller.api.meta import Resource
     from controller.authoring.plans import FlagPlan
@@ -44,11 +45,17 @@ FORM: Final = "policy-form"
 """The code of what is wrong with a file of a policy."""
 NOT_MET: Final = "policy-unmet"
 """The code of a policy that a flag does not meet."""
+NOT_JUDGED: Final = "policy-unknown"
+"""The code of a policy that cannot be judged without the signer."""
 TOO_MANY: Final = "policy-bound"
 """The code of a change with too many flags to be judged."""
 _MEASURES: Final = re.compile(r"\b(least|most)\b")
 _WORD: Final = re.compile(r"\w+")
 _VARIABLES: Final = "variables"
+_SIGNER: Final = "signer"
+_NO_SIGNER: Final = (
+    "not judged: it asks for the signer, and no signature was verified (plan and lint do with --verify-key)"
+)
 _OWN_FIELDS: Final = frozenset({"action", "matchConditions", "validations"})
 _MESSAGE: Final = 300
 """Characters."""
@@ -60,8 +67,8 @@ class Circumstances(NamedTuple):
     now: datetime
     author: str = ""
     """Of the commit; empty where none is known."""
-    signer: str = ""
-    """Whose signature the commit has; empty where none was verified."""
+    signer: str | None = ""
+    """Whose signature the commit has; empty where none was verified, None where nobody tried."""
     rollouts: Sequence[tuple[str, Sequence[str]]] = ()
     """The names of the FlagRollouts of the flag set, with the patterns of their flags, the oldest first."""
     overrides: Mapping[str, str] = {}
@@ -96,18 +103,23 @@ class UnmetPolicy:
     message: str
     file: str
     line: int
+    unknown: bool = False
+    """Whether it may be met: it asks for a signer that nobody verified."""
 
     @property
     def refuses(self) -> bool:
         """Whether it refuses the whole change."""
-        return self.action == "Deny"
+        return self.action == "Deny" and not self.unknown
 
     @property
     def problem(self) -> Problem:
         """The verdict at the definition of the flag, or at the policy if the flag has none."""
         severity = Severity.WARNING if self.action == "Warn" else Severity.ERROR
         message = f"policy {self.policy} ({self.action}): {self.message}"
-        return Problem(self.file, self.line, 0, severity, NOT_MET, message, flag=self.flag)
+        code = NOT_MET
+        if self.unknown:
+            severity, code = Severity.NOTE, NOT_JUDGED
+        return Problem(self.file, self.line, 0, severity, code, message, flag=self.flag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +145,33 @@ class FlagPolicy:
         from controller.api.expression_syntax import ExpressionError  # noqa: PLC0415 - see above
 
         values = _values(flag, around, self.rules.time_zone)
-        try:
-            if not all(self._holds(one.expression, values) for one in self.rules.match_conditions):
-                return
-            known = values[_VARIABLES] = {}
-            for variable in self.rules.variables:
+        failed: UnmetPolicy | None = None
+        for condition in self.rules.match_conditions:
+            try:
+                if not self._holds(condition.expression, values):
+                    return
+            except ExpressionError as error:
+                failed = failed or self._failure(flag, around, condition.expression, error)
+        known = values[_VARIABLES] = {}
+        for variable in self.rules.variables:
+            try:
                 known[variable.name] = self._value(variable.expression, values)
-        except ExpressionError as error:
-            yield self._verdict(flag, around, _not_evaluated(error))
+            except ExpressionError as error:
+                verdict = self._failure(flag, around, variable.expression, error)
+                if not verdict.unknown:
+                    # Else a validation may hold without it.
+                    failed = failed or verdict
+        if failed is not None:
+            yield failed
             return
         for validation in self.rules.validations:
             try:
                 if self._holds(validation.expression, values):
                     continue
-                message = self._message(validation, values)
+                verdict = self._verdict(flag, around, self._message(validation, values))
             except ExpressionError as error:
-                message = _not_evaluated(error)
-            yield self._verdict(flag, around, message)
+                verdict = self._failure(flag, around, validation.expression, error)
+            yield verdict
 
     def _holds(self, text: str, values: Mapping[str, Any]) -> bool:
         expression, names = self._read(text)
@@ -180,6 +202,19 @@ class FlagPolicy:
             # As the API server does.
             text = None
         return one_line(text if isinstance(text, str) and text.strip() else otherwise, _MESSAGE)
+
+    def _failure(
+        self, flag: JudgedFlag, around: Circumstances, text: str, error: ExpressionError
+    ) -> UnmetPolicy:
+        """The verdict where an expression cannot be evaluated."""
+        if around.signer is None and self._asks_for_signer(text):
+            return replace(self._verdict(flag, around, _NO_SIGNER), unknown=True)
+        return self._verdict(flag, around, f"the policy cannot be evaluated: {error}")
+
+    def _asks_for_signer(self, text: str) -> bool:
+        names = self._read(text)[1]
+        variables = self.rules.variables if self.rules and _VARIABLES in names else ()
+        return _SIGNER in names or any(_SIGNER in self._read(one.expression)[1] for one in variables)
 
     def _verdict(self, flag: JudgedFlag, around: Circumstances, message: str) -> UnmetPolicy:
         file, line = around.places.get(flag.key, self.place)
@@ -346,13 +381,9 @@ def _looks_like_policy(value: Json) -> bool:
     return isinstance(value, dict) and "apiVersion" not in value and not _OWN_FIELDS.isdisjoint(value)
 
 
-def _not_evaluated(error: Exception) -> str:
-    return f"the policy cannot be evaluated: {error}"
-
-
 def _values(flag: JudgedFlag, around: Circumstances, zone: str) -> dict[str, Any]:
     plan, moment = flag.plan, around.now.astimezone(ZoneInfo(zone))
-    return {
+    return ({} if around.signer is None else {_SIGNER: around.signer}) | {
         "old": _as_map(flag.old),
         "new": _as_map(flag.new),
         "plan": {
@@ -364,7 +395,6 @@ def _values(flag: JudgedFlag, around: Circumstances, zone: str) -> dict[str, Any
             "environments": list(around.environments),
         },
         "author": around.author,
-        "signer": around.signer,
         "path": around.places.get(flag.key, ("", 0))[0],
         "time": {
             "date": moment.date().isoformat(),

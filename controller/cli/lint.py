@@ -7,9 +7,9 @@ import posixpath
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from controller.api.meta import SUBJECT
+from controller.api.meta import SUBJECT, VERIFIED_BY
 from controller.authoring.flag_life import life_notes
 from controller.authoring.policies import NO_POLICIES, Circumstances, Policies, standing_flags
 from controller.cli.arguments import (
@@ -58,6 +58,17 @@ _PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants
 """Problems that a layer has without the others."""
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
 """Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback."""
+
+
+class LintInputs(NamedTuple):
+    """What is linted, and by what."""
+
+    read: Read
+    policies: Policies = NO_POLICIES
+    signer: str | None = None
+    """Whose signature the commit has; None where none was verified."""
+
+
 Linted: TypeAlias = "tuple[int, list[Problem]]"
 """(flags without an error, problems)."""
 
@@ -144,26 +155,24 @@ def _manifests(paths: Sequence[str]) -> tuple[list[Problem], str]:
 
 def _flags(arguments: argparse.Namespace) -> Linted:
     with exit_on(USAGE, Setback):
-        read, policies = _readers(arguments)
+        inputs = _inputs(arguments)
         steps = steps_of(substitutions(arguments), arguments.age_key or "")
         if arguments.layers:
             valid, problems = lint_layers(
-                read, arguments.layers, steps, arguments.patches, policies, arguments.depends_on
+                inputs, arguments.layers, steps, arguments.patches, arguments.depends_on
             )
         else:
-            valid, problems = lint_documents(read, arguments.documents, steps, policies)
-        return valid, [*problems, *policies.problems]
+            valid, problems = lint_documents(inputs, arguments.documents, steps)
+        return valid, [*problems, *inputs.policies.problems]
 
 
-def lint_documents(
-    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, policies: Policies = NO_POLICIES
-) -> Linted:
+def lint_documents(inputs: LintInputs, paths: Sequence[str], steps: Steps = NO_STEPS) -> Linted:
     """Lint every document that `paths` name, each on its own. Raises Setback."""
     flags, holds_flags = 0, False
     problems: list[Problem] = []
     nothing: list[Problem] = []
     for path in paths:
-        files, unreadable = ([_stdin()], []) if path == STDIN else read(path)
+        files, unreadable = ([_stdin()], []) if path == STDIN else inputs.read(path)
         problems += unreadable
         lists = [(file, content) for file, content in files if is_segment_file(file)]
         for file, content in files:
@@ -174,7 +183,7 @@ def lint_documents(
             parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
             holds_flags = holds_flags or layer.has_flags
-            here = list(preparation.reportable(_by_place(parsed, [layer], policies)))
+            here = list(preparation.reportable(_by_place(parsed, [layer], inputs)))
             if all(document.passed_over for document in layer.documents):
                 # It is wrong only where no other document holds flags either.
                 nothing += [problem for problem in here if problem.severity is Severity.ERROR]
@@ -211,11 +220,10 @@ def _partial_note(file: str) -> Problem:
 
 
 def lint_layers(
-    read: Read,
+    inputs: LintInputs,
     paths: Sequence[str],
     steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
-    policies: Policies = NO_POLICIES,
     depends_on: Sequence[str] = (),
 ) -> Linted:
     """The one flag set that the layers `paths` make; `depends_on` are sets whose flags it may need. Raises
@@ -223,24 +231,21 @@ def lint_layers(
     """
     others: list[FlagSet] = []
     for path in depends_on:
-        layer = read_files(read(path)[0], Preparation(steps).documents)
+        layer = read_files(inputs.read(path)[0], Preparation(steps).documents)
         others.append(merge([layer], others=others).flag_set)
     layers, problems = [], []
     preparation = Preparation(steps)
     for path in paths:
-        files, unreadable = read(path)
+        files, unreadable = inputs.read(path)
         problems += unreadable
         layers.append(read_files(files, preparation.documents))
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
     parsed = merge(layers, others=others)
-    return len(parsed.flag_set.flags), [
-        *problems,
-        *preparation.reportable(_by_place(parsed, layers, policies)),
-    ]
+    return len(parsed.flag_set.flags), [*problems, *preparation.reportable(_by_place(parsed, layers, inputs))]
 
 
-def _by_place(parsed: Parsed, layers: Sequence[Layer], policies: Policies) -> list[Problem]:
+def _by_place(parsed: Parsed, layers: Sequence[Layer], inputs: LintInputs) -> list[Problem]:
     """Problems and notes."""
     problems = (
         *parsed.problems,
@@ -248,17 +253,17 @@ def _by_place(parsed: Parsed, layers: Sequence[Layer], policies: Policies) -> li
         *look_alikes(layers, parsed.flag_set.flags),
         *constant_parts(layers, parsed.flag_set),
         *life_notes(layers, parsed.flag_set, now()),
-        *_unmet(policies, parsed, layers),
+        *_unmet(inputs, parsed, layers),
     )
     return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 
 
-def _unmet(policies: Policies, parsed: Parsed, layers: Sequence[Layer]) -> Iterator[Problem]:
+def _unmet(inputs: LintInputs, parsed: Parsed, layers: Sequence[Layer]) -> Iterator[Problem]:
     """What the flags do not meet as they are: `plan` knows what changes."""
-    if not policies.policies:
+    if not inputs.policies.policies:
         return
-    around = Circumstances(now(), places=definition_places(layers))
-    for verdict in policies.verdicts(standing_flags(parsed.flag_set), around):
+    around = Circumstances(now(), signer=inputs.signer, places=definition_places(layers))
+    for verdict in inputs.policies.verdicts(standing_flags(parsed.flag_set), around):
         yield verdict.problem
 
 
@@ -303,11 +308,11 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
     return [(str(root / name), tree.files[name]) for name in names], []
 
 
-def _readers(arguments: argparse.Namespace) -> tuple[Read, Policies]:
+def _inputs(arguments: argparse.Namespace) -> LintInputs:
     folder = policy_files(arguments)
     if arguments.ref is None and arguments.source is None:
         named = [path for path in arguments.layers or arguments.documents if path != STDIN]
-        return _on_disk, _policies_on_disk(named, folder)
+        return LintInputs(_on_disk, _policies_on_disk(named, folder))
     paths = (*(arguments.layers or arguments.documents), *arguments.depends_on)
     reference = committed_reference(arguments.ref)
     options = LocalOptions(
@@ -319,12 +324,10 @@ def _readers(arguments: argparse.Namespace) -> tuple[Read, Policies]:
         region=arguments.region,
         verify_keys=verify_keys(arguments),
     )
-    return asyncio.run(_commit_readers(options, folder))
+    return asyncio.run(_committed(options, folder))
 
 
-async def _commit_readers(
-    options: LocalOptions, folder: list[tuple[str, bytes]] | None
-) -> tuple[Read, Policies]:
+async def _committed(options: LocalOptions, folder: list[tuple[str, bytes]] | None) -> LintInputs:
     commit, tree = await read_commit(options)
     announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
 
@@ -334,7 +337,8 @@ async def _commit_readers(
         names = [*select(tree, path), *segments_beside(tree, path)]
         return [(name, tree[name]) for name in names], []
 
-    return read, read_own_policies(tree, options.paths, commit.skipped, folder)
+    policies = read_own_policies(tree, options.paths, commit.skipped, folder)
+    return LintInputs(read, policies, commit.metadata.get(VERIFIED_BY))
 
 
 def _stdin() -> tuple[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ from controller.flagsets.layers import (
 )
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
+from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +121,11 @@ def _unmet(
     policies = read_own_policies(tree.files, paths, tree.skipped, policy_files(options))
     yield from policies.problems
     around = Circumstances(
-        at, tree.author, environments=paths, places=_places(compared) if policies.policies else {}
+        at,
+        tree.author,
+        tree.signer,
+        environments=paths,
+        places=_places(compared) if policies.policies else {},
     )
     for verdict in policies.verdicts(changed_flags(compared.before, compared.after.flag_set, flags), around):
         yield verdict.problem
@@ -140,6 +146,9 @@ def _print(
 
         for line in as_text(plan):
             print(draw(Text(line, style=_STYLES.get(line[:1], ""))), end="")
+        for problem in unmet:
+            if problem.severity is Severity.NOTE:
+                print(problem, file=sys.stderr)
 
 
 def _overrides(compared: Compared, at: float) -> dict[str, str]:

@@ -331,7 +331,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         kept = () if around.before is None else own.policies
         policies = own._replace(policies=(*given_policies(around.given), *kept))
         unmet = _unmet_policies(judged.desired, policies, _placed(around, paths, layers))
-        failing += tuple(problem for problem in unmet if problem.severity is Severity.WARNING)
+        failing += tuple(problem for problem in unmet if problem.severity is not Severity.ERROR)
         if errors := [problem for problem in unmet if problem.severity is Severity.ERROR]:
             judged = accept(_with_failures(parsed, errors), previous, rules)
     if isinstance(judged, Refused):

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import AUTHOR
+from controller.api.meta import AUTHOR, VERIFIED_BY
 from controller.artifacts.archive import pack, unpack
 from controller.flagsets.layers import LayersRefused, read_layers
 from controller.local.local_providers import provider_of
@@ -74,7 +74,8 @@ async def read_tree(options: LocalOptions, reference: str | None) -> tuple[str, 
     if reference is not None and folder is not None and not _REFERENCE.match(reference):
         reference = await asyncio.to_thread(_commit_named, str(folder), reference)
     fetched, tree = await read_commit(replace(options, reference=reference))
-    return str(fetched.revision), WorkingTree(tree, tuple(fetched.skipped), fetched.metadata.get(AUTHOR, ""))
+    author, signer = fetched.metadata.get(AUTHOR, ""), fetched.metadata.get(VERIFIED_BY)
+    return str(fetched.revision), WorkingTree(tree, tuple(fetched.skipped), author, signer)
 
 
 def _commit_named(folder: str, name: str) -> str:

@@ -97,6 +97,8 @@ class WorkingTree:
     """As Fetched.skipped has it."""
     author: str = ""
     """Of the commit that has the files; empty for those on disk."""
+    signer: str | None = None
+    """Whose signature the commit has; None where none was verified."""
 
 
 def working_tree_of(source: str) -> Path | None:

@@ -45,7 +45,7 @@ SIGNED: Final = """
 name: payments
 action: Hold
 matchConditions: [{name: payments, expression: 'path.startsWith("payments/")'}]
-validations: [{expression: signer == "pay@example.com", message: the payments team signs this}]
+validations: [{expression: 'signer.startsWith("pay@example.com (")', message: the payments team signs this}]
 """
 QUIET_FRIDAY: Final = """
 name: quiet-friday
@@ -94,7 +94,8 @@ def test_new_flag_needs_an_owner() -> None:
 @pytest.mark.parametrize(
     ("signer", "file", "held"),
     [
-        ("pay@example.com", "payments/flags.yaml", False),
+        ("pay@example.com (SSH SHA256:x)", "payments/flags.yaml", False),
+        ("pay@example.com.example (SSH SHA256:x)", "payments/flags.yaml", True),
         ("", "payments/flags.yaml", True),
         ("", "shop/flags.yaml", False),
     ],
@@ -102,6 +103,49 @@ def test_new_flag_needs_an_owner() -> None:
 def test_folder_takes_commits_of_one_signer_alone(signer: str, file: str, held: bool) -> None:
     around = Circumstances(WEDNESDAY, signer=signer, places={"cart": (file, 3)})
     assert bool(verdicts(SIGNED, cart(10), cart(20), around)) is held
+
+
+UNKNOWN: Final = (
+    'Hold flag "cart": not judged: it asks for the signer, and no signature was verified (plan and lint do '
+    "with --verify-key)"
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("validations: [{expression: 'signer == \"ada\"'}]", [UNKNOWN]),
+        ("validations: [{expression: 'signer == \"ada\" || plan.most <= 10'}]", []),
+        (
+            "variables: [{name: ours, expression: 'signer == \"ada\"'}]\n"
+            "validations: [{expression: 'variables.ours || plan.most > 99'}]",
+            [UNKNOWN],
+        ),
+        (
+            "matchConditions: [{name: ours, expression: 'signer == \"ada\"'}]\n"
+            "validations: [{expression: 'false'}]",
+            [UNKNOWN],
+        ),
+        (
+            "matchConditions: [{name: ours, expression: 'signer == \"ada\"'},"
+            " {name: new, expression: 'plan.change == \"Added\"'}]\nvalidations: [{expression: 'false'}]",
+            [],
+        ),
+        ("validations: [{expression: 'false', message: no}]", ['Hold flag "cart": no']),
+    ],
+)
+def test_signer_that_nobody_verified_is_unknown_only_where_it_decides(rule: str, verdict: list[str]) -> None:
+    around = Circumstances(WEDNESDAY, signer=None)
+    assert verdicts(f"name: one\naction: Hold\n{rule}\n", cart(10), cart(20), around) == verdict
+
+
+def test_unknown_verdict_is_a_note_that_refuses_nothing() -> None:
+    text = "name: one\naction: Deny\nvalidations: [{expression: 'signer == \"ada\"'}]"
+    policies = read_policies([("one.yaml", text.encode())])
+    (verdict,) = policies.verdicts(standing_flags(cart(10)), Circumstances(WEDNESDAY, signer=None))
+    assert (verdict.refuses, verdict.problem.severity) == (False, Severity.NOTE)
+    (verdict,) = policies.verdicts(standing_flags(cart(10)), ON_WEDNESDAY)
+    assert (verdict.refuses, verdict.problem.severity) == (True, Severity.ERROR)
 
 
 def test_friday_afternoon_is_that_of_the_time_zone() -> None:
