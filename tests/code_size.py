@@ -16,7 +16,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/api": 4250,
     "controller/app": 2400,
     "controller/artifacts": 650,
-    "controller/authoring": 2500,
+    "controller/authoring": 2530,
     "controller/cli": 9260,
     "controller/configurations": 1150,
     "controller/delivery": 3020,
