@@ -20,7 +20,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/cli": 9260,
     "controller/configurations": 1150,
     "controller/delivery": 3020,
-    "controller/events": 3540,
+    "controller/events": 3710,
     "controller/flagsets": 4000,
     "controller/importers": 4560,
     "controller/kube": 1910,

@@ -323,7 +323,7 @@ TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST: Final = 255
 
-_DOCKER_HUB: Final = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
+DOCKER_HUB: Final = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,14 +339,14 @@ class ArtifactAddress:
     @property
     def origin(self) -> str:
         """Scheme and host of the registry's API, to which alone credentials are given."""
-        host = "registry-1.docker.io" if self.host in _DOCKER_HUB else self.host
+        host = "registry-1.docker.io" if self.host in DOCKER_HUB else self.host
         return f"{'http' if self.insecure else 'https'}://{host}"
 
     @property
     def logins(self) -> tuple[str, ...]:
         """The names under which a Docker configuration may have the login, the most exact first."""
         hosts = [self.host]
-        if self.host in _DOCKER_HUB:
+        if self.host in DOCKER_HUB:
             hosts = ["docker.io", "index.docker.io", "registry-1.docker.io"]
         parts = self.repository.split("/")
         ends = ["/".join(["", *parts[:length]]) for length in range(len(parts), -1, -1)]

@@ -13,6 +13,9 @@ from controller.api.status import Status
 
 KIND: Final = "FlagReceiver"
 EVERY: Final = "*"
+Sender = Literal[
+    "generic-hmac", "github", "gitlab", "gitea", "bitbucket", "azure-devops", "harbor", "quay", "dockerhub"
+]
 
 
 class SourceToWake(Model):
@@ -27,19 +30,19 @@ class SourceToWake(Model):
 class FlagReceiverSpec(Model):
     """What the user asks for."""
 
-    type: Literal["generic-hmac", "github", "gitlab", "gitea"]
-    """How the sender signs its payload, and how that is read; `gitea` is Forgejo's, too."""
+    type: Sender
+    """How the sender authenticates its payload, and how that is read; `gitea` is Forgejo's, too."""
     secret_ref: LocalReference
     """A Secret in the same namespace: `token`, the shared key, and `previousToken`, an older key that is
     accepted while senders are moved.
     """
     events: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
-    """The sender's names of the events that count, such as `push`, `create`, `release` or `Tag Push Hook`;
-    push events if there are none. A ping is answered and wakes nothing.
+    """The sender's names of the events that count, such as `push`, `create`, `release`, `Tag Push Hook` or
+    `PUSH_ARTIFACT`; push events if there are none. A ping is answered and wakes nothing.
     """
     resources: Annotated[tuple[SourceToWake, ...], Field(min_length=1, max_length=64)]
-    """The FlagSources to wake. Of these, a delivery wakes those whose repository and branch its payload
-    names.
+    """The FlagSources to wake. Of these, a delivery wakes those whose repository and branch, registry and
+    tag, or bucket its payload names.
     """
     suspend: bool = False
     """Answer each delivery with 503, and wake nothing."""
@@ -57,7 +60,7 @@ RECORD: Final = Kind(
     KIND,
     "flagreceivers",
     short_name="frcv",
-    description="FlagReceiver lets a Git server's push webhook wake sources.",
+    description="FlagReceiver lets push webhooks of Git servers and registries wake sources.",
     spec=FlagReceiverSpec,
     status=FlagReceiverStatus,
     columns=(
@@ -66,7 +69,8 @@ RECORD: Final = Kind(
         AGE_COLUMN,
         PrinterColumn("Path", ".status.webhookPath", priority=1),
     ),
-    modules="events/pushes events/receiver_reconciler events/receiver_stage events/webhook_server",
+    modules="events/pushes events/receiver_reconciler events/receiver_stage events/webhook_payloads "
+    "events/webhook_server",
     quota=20,
     is_granted=True,
     has_alerts=True,

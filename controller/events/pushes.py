@@ -1,57 +1,29 @@
-"""Pushes that a webhook reports: repository, reference and commit, and the sources that they concern. Pure.
-
-Unsigned content is not parsed, and signatures are compared in constant time.
-
-GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries
-GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/
-Gitea: https://docs.gitea.com/usage/repository/webhooks
-generic-hmac: as Flux's receiver of that name, without SHA-1.
-"""
+"""Pushes that a webhook reports, and the sources that they concern. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-import orjson
-
+from controller.api.addresses import DEFAULT_TAG, DOCKER_HUB
+from controller.api.fields import InvalidSpecError, read
 from controller.api.references import HEADS, TAGS
-from controller.api.source_spec import DEFAULT_BRANCH, GitReference
-from evaluator.http.messages import Headers, header
+from controller.api.source_spec import DEFAULT_BRANCH, GitReference, GitSpec, OciReference, OciSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
-Sender = Literal["generic-hmac", "github", "gitlab", "gitea"]
-MOST_BYTES: Final = 3 * 1024 * 1024
-"""Most bytes of a body, as of Flux's receiver; GitHub's pushes are far smaller."""
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_EVENT_HEADERS: Final[dict[str, tuple[str, ...]]] = {
-    "github": ("x-github-event",),
-    "gitea": ("x-gitea-event", "x-forgejo-event", "x-gogs-event", "x-github-event"),
-    "gitlab": ("x-gitlab-event",),
-}
-_DELIVERY_HEADERS: Final[dict[str, tuple[str, ...]]] = {
-    "github": ("x-github-delivery",),
-    "gitea": ("x-gitea-delivery", "x-forgejo-delivery", "x-github-delivery"),
-    # The same again when a delivery is tried again; older versions send the second alone.
-    "gitlab": ("idempotency-key", "x-gitlab-event-uuid"),
-}
-_PUSHES: Final[dict[str, frozenset[str]]] = {
-    "github": frozenset({"push"}),
-    "gitea": frozenset({"push"}),
-    "gitlab": frozenset({"push", "tag_push"}),
-}
-_URLS: Final = (
-    "clone_url", "ssh_url", "git_url", "html_url",
-    "git_http_url", "git_ssh_url", "http_url", "web_url", "url", "homepage",
-)  # fmt: skip
-"""Fields with a repository's address, of all supported Git servers."""
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a push changed of a repository or registry."""
+
+    reference: str | None = None
+    """A full name such as `refs/heads/main`, or a registry's tag; None: any may have changed."""
+    commit: str | None = None
+    """Digits of the commit or manifest, hexadecimal; None where none was sent, and after a deletion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,196 +31,59 @@ class Push:
     """A push."""
 
     repositories: tuple[str, ...]
-    """The addresses of the repository in all spellings of the payload."""
-    reference: str | None
-    """A full name such as `refs/heads/main`; None where the event names none: any may have changed."""
-    commit: str | None
-    """Hexadecimal; None where none was sent, or the reference was deleted."""
+    """The addresses of the repository, registry or bucket in all spellings of the payload."""
+    updates: tuple[Update, ...]
+    """At least one."""
     identity: str
     """Equal for the same delivery sent again, by any sender."""
     delivery: str = ""
     """ID of the delivery in the sender's log; empty without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """A valid delivery that concerns no source."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The error answer to an invalid delivery."""
-
-    status: int
-    message: str
-
-
-UNSIGNED: Final = Refusal(
-    401, "the signature is missing or wrong: the sender's secret is not the token of the Secret"
-)
-
-
-def read_delivery(
-    sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes], events: Iterable[str] = ()
-) -> Push | Quiet | Refusal:
-    """Check and parse one request. `headers`: names in lower case; `events`: accepted ones, empty: pushes.
-
-    Never raises; an unsigned body is not parsed.
-    """
-    if len(body) > MOST_BYTES:
-        return Refusal(413, f"the delivery has more than {MOST_BYTES} bytes")
-    if not is_signed(sender, headers, body, tokens):
-        return UNSIGNED
-    try:
-        payload = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        payload = None
-    if not isinstance(payload, dict):
-        message = "the body is not a JSON object; set the webhook's content type to application/json"
-        return Refusal(400, message)
-    if sender == "generic-hmac":
-        return _generic(payload, body)
-    event = _event(sender, headers, payload)
-    if event != "ping" and event in ({_normal(name) for name in events} or _PUSHES[sender]):
-        return _push(sender, headers, payload, body)
-    return Quiet("pong" if event == "ping" else "ignored: spec.events does not list this event")
-
-
-def is_signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes]) -> bool:
-    """Whether `body` is signed with one of `tokens` in the way of `sender`; an empty token never matches."""
-    known = [token for token in tokens if token]
-    if sender == "gitlab":
-        # GitLab does not sign: it sends the token itself, as bytes that HTTP takes for Latin-1. Digests of it
-        # have one length, so that not even the token's length is disclosed.
-        given = (header(headers, "x-gitlab-token") or "").encode("latin-1", "replace")
-        wanted = [hashlib.sha256(token).digest() for token in known]
-        given = hashlib.sha256(given).digest()
-    else:
-        algorithm, given = _signature(sender, headers)
-        if algorithm not in {"sha256", "sha512"}:
-            return False
-        wanted = [hmac.new(token, body, algorithm).hexdigest().encode() for token in known]
-    # All tokens are compared, so that the time does not disclose which one matched.
-    matches = [hmac.compare_digest(given, digest) for digest in wanted]
-    return any(matches)
-
-
-def _signature(sender: Sender, headers: Headers) -> tuple[str, bytes]:
-    """(algorithm, hexadecimal digits)."""
-    if sender == "gitea" and (bare := header(headers, "x-gitea-signature")) is not None:
-        return "sha256", _digits(bare)
-    generic = sender == "generic-hmac"
-    text = header(headers, "x-signature" if generic else "x-hub-signature-256") or ""
-    algorithm, _, digits = text.strip().partition("=")
-    return algorithm if generic or algorithm == "sha256" else "", _digits(digits)
-
-
-def _digits(text: str) -> bytes:
-    return text.strip().lower().encode("latin-1", "replace")
-
-
-def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
-    """`{"repository": URL, "ref": "refs/heads/…", "commit": SHA, "id": …}`; only the first is needed."""
-    repository, reference, commit = (payload.get(name) for name in ("repository", "ref", "commit"))
-    if not _is_text(repository):
-        return Refusal(
-            400, '`repository` is missing: {"repository": "https://…", "ref": "refs/heads/…", "commit": "…"}'
-        )
-    if reference is not None and _reference(reference) is None:
-        return Refusal(400, "`ref` must be a full name such as refs/heads/main")
-    if commit is not None and not _COMMIT.fullmatch(str(commit).lower()):
-        return Refusal(400, "`commit` must be a whole SHA in hexadecimal digits")
-    return Push((str(repository),), _reference(reference), _commit(commit), hashlib.sha256(body).hexdigest())
-
-
-def _push(sender: Sender, headers: Headers, payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
-    repositories = tuple(
-        dict.fromkeys(
-            str(part[name])
-            for part in (_object(payload, "repository"), _object(payload, "project"))
-            for name in _URLS
-            if _is_text(part.get(name))
-        )
-    )
-    if not repositories:
-        return Refusal(400, "the payload names no repository")
-    delivery = _first(headers, _DELIVERY_HEADERS[sender])
-    delivery = delivery if re.fullmatch(r"[A-Za-z0-9-]{1,64}", delivery) else ""
-    # Where the body is signed and the id is not, only the body distinguishes a delivery from another.
-    named = f"{delivery} " if sender == "gitlab" else ""
-    identity = f"{named}{hashlib.sha256(body).hexdigest()}"
-    return Push(repositories, _pushed_reference(payload), _head(payload), identity, delivery)
-
-
-def _event(sender: Sender, headers: Headers, payload: Mapping[str, Any]) -> str:
-    event = _normal(_first(headers, _EVENT_HEADERS[sender]))
-    # GitLab's instance-wide hooks say inside what happened.
-    within = payload.get("object_kind") or payload.get("event_name")
-    return _normal(str(within)) if event == "system" else event
-
-
-def _normal(event: str) -> str:
-    """Turn `Tag Push Hook`, of GitLab's header, into `tag_push`, of its payload."""
-    return event.strip().lower().removesuffix(" hook").replace(" ", "_")
-
-
-def _pushed_reference(payload: Mapping[str, Any]) -> str | None:
-    """The reference; `create` and `delete` have it short, `release` has a tag."""
-    reference = payload.get("ref")
-    kind = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(str(payload.get("ref_type")))
-    if kind is not None and isinstance(reference, str) and not reference.startswith("refs/"):
-        reference = f"{kind}{reference}"
-    tag = _object(payload, "release").get("tag_name")
-    return _reference(reference) or (_reference(f"refs/tags/{tag}") if _is_text(tag) else None)
-
-
-def _head(payload: Mapping[str, Any]) -> str | None:
-    """The commit. `after` comes last: of an annotated tag it is the tag's own object."""
-    head = _object(payload, "head_commit").get("id")
-    commits = (head, payload.get("checkout_sha"), payload.get("after"))
-    return next(filter(None, map(_commit, commits)), None)
-
-
-def _commit(value: object) -> str | None:
-    """Return a valid commit or None; zeros mean that the reference was deleted."""
-    text = value.lower() if isinstance(value, str) and len(value) <= 64 else ""
-    return text if _COMMIT.fullmatch(text) and text.strip("0") else None
-
-
-def _reference(value: object) -> str | None:
-    return str(value) if _is_text(value) and re.fullmatch(r"refs/[^\x00-\x20\x7f]+", str(value)) else None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 2048
-
-
-def _object(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = payload.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _first(headers: Headers, names: Iterable[str]) -> str:
-    return next((value for name in names if (value := header(headers, name)) is not None), "")
-
-
-_SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")
-
-
 def repositories(push: Push) -> set[str]:
-    """Return the pushed repository in the normal form of each address in the push."""
+    """Return what was pushed to in the normal form of each address in the push."""
     return {place for url in push.repositories if (place := normalise_url(url)) is not None}
 
 
-def follows(wanted: GitReference, push: Push) -> bool:
+def places_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The normal forms by which pushes name what the FlagSource with this spec follows; empty for none."""
+    kind = next((kind for kind in ("git", "oci", "bucket") if isinstance(spec.get(kind), dict)), "")
+    fields = spec.get(kind) or {}
+    if kind == "bucket":
+        scheme = _STORES.get(fields.get("provider") or "generic")
+        url = f"{scheme}://{fields.get('bucketName')}"
+    else:
+        url = str(fields.get("url"))
+    place = normalise_url(url) if kind else None
+    if place is None:
+        return ()
+    return (place, _end_of(place)) if kind == "git" else (place,)
+
+
+def followed_update(spec: Mapping[str, Any], push: Push) -> Update | None:
+    """The newest update of the push that the FlagSource with this spec follows, or None."""
+    try:
+        if "git" in spec:
+            git = read(GitSpec, spec["git"])
+            followed = [update for update in push.updates if follows(git.ref, update)]
+        elif "oci" in spec:
+            artifact = read(OciSpec, spec["oci"])
+            followed = [update for update in push.updates if follows_tag(artifact.ref, update)]
+        else:
+            followed = [*push.updates]
+    except InvalidSpecError:
+        # The error is in its own status.
+        return None
+    return followed[-1] if followed else None
+
+
+def follows(wanted: GitReference, update: Update) -> bool:
     """Whether a source with this reference follows the pushed one: its most exact field decides."""
-    pushed = push.reference
+    pushed = update.reference
     if pushed is None:
         return True
     if wanted.commit is not None:
-        return wanted.commit == push.commit
+        return wanted.commit == update.commit
     if wanted.name is not None:
         return wanted.name == pushed
     if wanted.tag is not None:
@@ -258,24 +93,72 @@ def follows(wanted: GitReference, push: Push) -> bool:
     return pushed == f"{HEADS}{wanted.branch or DEFAULT_BRANCH}"
 
 
+def follows_tag(wanted: OciReference, update: Update) -> bool:
+    """Whether a source with this reference follows the pushed tag; a range follows every tag."""
+    if wanted.digest is not None:
+        # What a digest names never changes; it may have been missing until now.
+        return update.commit is None or wanted.digest.endswith(update.commit)
+    return (
+        update.reference is None
+        or wanted.semver is not None
+        or update.reference == (wanted.tag or DEFAULT_TAG)
+    )
+
+
+_SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")
+_STORES: Final = {"generic": "s3", "aws": "s3", "gcp": "gs", "azure": "az"}
+_ARTIFACT: Final = "oci"
+_HTTPS_HOSTS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
+"""Hosts where these servers take ssh on port 443."""
+ANY_HOST: Final = "*"
+"""In place of the host of an address that a payload names by its end alone."""
+
+
 def normalise_url(url: str) -> str | None:
-    """Return `host/path`, the same for all addresses of a repository; None for an invalid address.
+    """Return `host/path`, the same for all addresses of a repository; `oci://host/path` of an artifact,
+    `s3://bucket`, `gs://bucket` or `az://container` of a bucket; None for an invalid address.
 
     Scheme, user, port, case and `.git` are ignored: a push may contain the https address, and a source the
     ssh one. Waking a source needlessly costs one poll; missing one costs an interval.
     """
+    scheme = ""
     try:
         if "://" in url:
             parts = urlsplit(url)
-            host, path = parts.hostname or "", parts.path if parts.scheme else ""
+            scheme, host, path = parts.scheme, parts.hostname or "", parts.path if parts.scheme else ""
         elif (scp := _SCP.fullmatch(url)) is not None:
             host, path = scp["host"].strip("[]"), scp["path"]
         else:
             return None
     except ValueError:
         return None
-    # Where these servers take ssh on port 443.
-    https = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
     host = host.lower().rstrip(".")
+    if scheme in _STORES.values():
+        return f"{scheme}://{host}" if host else None
     path = unquote(path).strip("/").casefold().removesuffix(".git").rstrip("/")
-    return f"{https.get(host, host)}/{path}" if path else None
+    if not path:
+        return None
+    if scheme == _ARTIFACT:
+        return f"{_ARTIFACT}://{'docker.io' if host in DOCKER_HUB else host}/{path}"
+    return _azure_place(host, path) or f"{_HTTPS_HOSTS.get(host, host)}/{path}"
+
+
+def _azure_place(host: str, path: str) -> str | None:
+    """The one form of a repository's addresses at Azure DevOps; None for another server."""
+    parts = path.split("/")
+    if host in {"ssh.dev.azure.com", "vs-ssh.visualstudio.com"} and parts[0] == "v3" and len(parts) == 4:
+        organisation, names = parts[1], parts[2:]
+    elif host == "dev.azure.com" and "_git" in parts[1:]:
+        organisation, names = parts[0], parts[1:]
+    elif host.endswith(".visualstudio.com") and "_git" in parts:
+        organisation, names = host.partition(".")[0], parts
+    else:
+        return None
+    names = [name for name in names if name not in {"_git", "defaultcollection"}]
+    # The repository that has its project's name may be named by it alone.
+    return "/".join(("dev.azure.com", organisation, names[0], "_git", names[-1])) if names else None
+
+
+def _end_of(place: str) -> str:
+    """What is left of a repository's place for a payload that names project and repository alone."""
+    return "/".join((ANY_HOST, *place.split("/")[-2:]))

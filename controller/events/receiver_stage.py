@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagreceiver, flagsource
 from controller.api.flagreceiver import FlagReceiverStatus
 from controller.api.kinds import FLAG_RECEIVER, SECRET
-from controller.api.meta import ObjectKey, Resource, secret_names, version_of
+from controller.api.meta import ObjectKey, secret_names, version_of
 from controller.delivery.object_bounds import RECEIVERS
-from controller.events.pushes import normalise_url
+from controller.events.pushes import places_of
 from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from controller.api.meta import Resource
 
 
 BY_SECRET: Final = Index(
@@ -23,14 +25,9 @@ BY_SECRET: Final = Index(
 )
 
 
-def _repository(source: Resource) -> tuple[str, ...]:
-    git = source.spec.get("git")
-    url = git.get("url") if isinstance(git, dict) else None
-    place = normalise_url(url) if isinstance(url, str) else None
-    return () if place is None else (place,)
-
-
-BY_REPOSITORY: Final = Index("FlagSource by repository", frozenset({flagsource.KIND}), _repository)
+BY_REPOSITORY: Final = Index(
+    "FlagSource by repository", frozenset({flagsource.KIND}), lambda source: places_of(source.spec)
+)
 
 
 def path_digest(path: str) -> str:

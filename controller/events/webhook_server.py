@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from controller.api import flagreceiver
-from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import ObjectKey, about
-from controller.api.source_spec import GitSpec
-from controller.events.pushes import MOST_BYTES, Push, Quiet, Sender, follows, read_delivery, repositories
+from controller.events.pushes import Push, followed_update, repositories
 from controller.events.receiver_stage import BY_PATH, BY_REPOSITORY, path_digest
+from controller.events.webhook_payloads import MOST_BYTES, Quiet, read_delivery
 from controller.runtime.limits import Pace
 from evaluator.http.limits import Limits
 from evaluator.http.messages import Headers, Request, Response
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from datetime import datetime
 
+    from controller.api.flagreceiver import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.process import Role
 
@@ -188,20 +188,22 @@ class Receiver:
         if wait := guard.take(push.identity, now):
             return "limited", _later("too many deliveries", 429, math.ceil(wait))
         self.changed(endpoint.key.namespace, repositories(push))
-        woken = sorted(self._followers(endpoint, push))
-        for key in woken:
-            if push.commit is not None:
-                self.expect(key, push.commit, self.now())
+        woken = dict(sorted(self._followers(endpoint, push)))
+        for key, commit in woken.items():
+            if commit is not None:
+                self.expect(key, commit, self.now())
             self.wake(key)
         names = [str(key) for key in woken]
         woke = ", ".join(names) or "no source"
-        fields = about(endpoint.key, push.commit or "")
+        fields = about(endpoint.key, push.updates[-1].commit or "")
         log.info("delivery %s woke %s", push.delivery or "-", woke, extra=fields)
         message = "woken" if names else "no source here follows what was pushed"
         return "woke" if names else "unmatched", _say(200, {"message": message, "woken": names})
 
-    def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
-        """Return the sources in the receiver's namespace that it may wake and that the push concerns."""
+    def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[tuple[ObjectKey, str | None]]:
+        """Return the sources in the receiver's namespace that it may wake and that the push concerns, each
+        with the commit or manifest that it is to show.
+        """
         every = flagreceiver.EVERY in endpoint.sources
         namespace = endpoint.key.namespace
         sources = [
@@ -212,13 +214,8 @@ class Receiver:
                 continue
             if not every and source.name not in endpoint.sources:
                 continue
-            try:
-                git = read(GitSpec, source.spec.get("git") or {})
-            except InvalidSpecError:
-                # The error is in its own status.
-                continue
-            if follows(git.ref, push):
-                yield source.key
+            if (update := followed_update(source.spec, push)) is not None:
+                yield source.key, update.commit
 
     def _nowhere(self, path: str) -> tuple[str, Response]:
         """Answer a path without open endpoint: it may be of a receiver that was suspended before this process

@@ -16,7 +16,7 @@ from tests.worlds.flags import flags
 from tests.worlds.objects import manifest, secret
 
 if TYPE_CHECKING:
-    from controller.events.pushes import Sender
+    from controller.api.flagreceiver import Sender
     from tests.cluster.objects import Namespace
     from tests.cluster.plugin import ControllerPorts
     from tests.cluster.spines import Spine

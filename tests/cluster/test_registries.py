@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cluster.objects import Namespace
+    from tests.cluster.plugin import ControllerPorts
     from tests.cluster.proxies import ProxyProcess
 
 __all__ = ["registry", "shelf"]
@@ -141,3 +143,23 @@ def test_a_digest_is_promoted_once_the_stage_before_serves_it(
         code, text = flagstaff(space.plane, *promotion, "60s")
     assert (code, f"{shelf.url}:eu@{digest}" in text) == (0, True), text
     assert shelf.pusher.manifest(shelf.repository, "eu") == made.manifest
+
+
+def test_a_registrys_webhook_brings_a_push_at_once(
+    space: Namespace, shelf: Shelf, controller_ports: ControllerPorts
+) -> None:
+    shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": flags(banner="on")}))
+    wanted = {"type": "harbor", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
+    token = "a-token-of-forty-random-characters"
+    space.apply(artifact_source(shelf.url), flag_set(), secret("hook", token=token))
+    space.apply(manifest("FlagReceiver", "push", wanted))
+    space.wait_ready("flagset")
+    path = space.wait_ready("flagreceiver", "push")["status"]["webhookPath"]
+    digest = shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": flags(banner="off")}))
+    place = f"{shelf.url.removeprefix('oci://')}:latest"
+    resources = [{"resource_url": place, "tag": "latest", "digest": digest}]
+    body = json.dumps({"type": "PUSH_ARTIFACT", "event_data": {"resources": resources}})
+    url = f"http://127.0.0.1:{controller_ports.receiver}{path}"
+    command = ["curl", "-sS", "--fail-with-body", "-H", f"Authorization: {token}", "-d", body, url]
+    subprocess.run(command, check=True, capture_output=True)
+    within(lambda: served_flags(space) == {"banner": "off"})

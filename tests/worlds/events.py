@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import hmac
@@ -220,6 +221,11 @@ def headers_of(
             "x-gitlab-event": "Push Hook" if event == "push" else event,
         },
         "generic-hmac": {"x-signature": signature},
+        "bitbucket": {"x-hub-signature": signature, "x-event-key": "repo:push" if event == "push" else event},
+        "azure-devops": {"authorization": f"Basic {base64.b64encode(b'hook:' + token).decode()}"},
+        "harbor": {"authorization": token.decode()},
+        "quay": {},
+        "dockerhub": {},
     }[sender]
     own |= {name.replace("_", "-"): value for name, value in more.items()}
     return tuple(own.items())

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.events.pushes import MOST_BYTES
 from controller.events.receiver_stage import FLAG_RECEIVERS
+from controller.events.webhook_payloads import MOST_BYTES
 from controller.events.webhook_server import (
     BURST,
     LIMITS,
@@ -42,7 +42,7 @@ from tests.worlds.objects import cache_of, thing
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from controller.events.pushes import Sender
+    from controller.api.flagreceiver import Sender
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagReceiver", "shop", "push")
@@ -106,6 +106,25 @@ def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
     assert around.expected == [("production", COMMIT), ("second", COMMIT)]
     ((namespace, repositories),) = around.changed
     assert (namespace, "github.com/acme/flags" in repositories) == ("shop", True)
+
+
+def test_a_registrys_push_wakes_the_sources_of_the_tag_and_they_are_to_show_its_digest() -> None:
+    def artifact(name: str, **spec: Any) -> Resource:
+        return thing("FlagSource", name, {"oci": {"url": "oci://harbor.example/shop/flags", **spec}})
+
+    around = PushReceiver(
+        artifact("eu", ref={"tag": "eu"}),
+        artifact("us", ref={"tag": "us"}),
+        flag_source("git"),
+        sender="harbor",
+    )
+    resources = [
+        {"resource_url": "harbor.example/shop/flags:eu", "tag": "eu", "digest": f"sha256:{'d' * 64}"}
+    ]
+    payload = {"type": "PUSH_ARTIFACT", "event_data": {"resources": resources}}
+    assert around.send(payload, token=b"a guess").status == 401
+    assert json_of(around.send(payload))["woken"] == ["FlagSource/shop/eu"]
+    assert around.expected == [("eu", "d" * 64)]
 
 
 class WatchedSpec(dict[str, Any]):
