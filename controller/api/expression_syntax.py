@@ -17,7 +17,7 @@ _DEEPEST: Final = 150
 _SHOWN: Final = 200
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map"})
 _METHODS: Final = frozenset({"contains", "endsWith", "isSorted", "matches", "size", "startsWith"})
-_FUNCTIONS: Final = frozenset({"double", "has", "int", "matches", "size", "string"})
+_FUNCTIONS: Final = frozenset({"double", "has", "int", "matches", "size", "string", "timestamp"})
 _PLAIN: Final = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "member"}
 )

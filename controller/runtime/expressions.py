@@ -3,8 +3,8 @@ evaluated within a budget, since a tenant may write what would never end.
 
 Of CEL there are its operators, the macros `all`, `exists`, `exists_one`, `filter`, `map` and `has`, and the
 functions that `expression_syntax` names, of which `isSorted` is an extension by Kubernetes
-(https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-list-library); there are no timestamps, bytes
-and messages.
+(https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-list-library); there are no bytes,
+durations and messages, and timestamps can only be compared.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from celpy import celtypes
 from celpy.adapter import CELJSONEncoder, json_to_cel
-from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
+from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType, TimestampType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
 from controller.api.expression_syntax import LONGEST, ExpressionError, one_line_of, parse
 from controller.api.parsing import InvalidTextError, compile_pattern
+from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,10 @@ class Expression:
 
 
 def _kind(value: object) -> str:
-    kinds = {DoubleType: "double", IntType: "int", ListType: "list", StringType: "string", MapType: "map"}
+    kinds = {
+        DoubleType: "double", IntType: "int", ListType: "list", StringType: "string", MapType: "map",
+        TimestampType: "timestamp",
+    }  # fmt: skip
     return next((name for kind, name in kinds.items() if isinstance(value, kind)), "null")
 
 
@@ -246,6 +250,16 @@ def _compile(pattern: str) -> Any:
         return None
 
 
-_OWN: Final[dict[str, Any]] = {"_&&_": celtypes.logical_and, "_||_": celtypes.logical_or} | {
-    name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")
-}
+def _timestamp(text: Any) -> TimestampType:
+    """The library's own takes more than times as RFC 3339 has them."""
+    moment = parse_time(text) if isinstance(text, str) else None
+    if moment is None:
+        raise ExpressionError("1:1: timestamp() takes a time such as 2026-12-24T12:00:00Z")
+    return TimestampType(moment)
+
+
+_OWN: Final[dict[str, Any]] = {
+    "_&&_": celtypes.logical_and,
+    "_||_": celtypes.logical_or,
+    "timestamp": _timestamp,
+} | {name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")}

@@ -36,6 +36,8 @@ def holds(text: str) -> bool:
         ('event.flags.exists_one(flag, flag == "banner-1")', True),
         ("event.flags.map(flag, size(flag))[0] == 8", True),
         ("[1.0, 2.5, 2.5].isSorted() && ![2, 1].isSorted()", True),
+        ('timestamp("2026-12-24T12:00:00+01:00") < timestamp("2026-12-24T12:00:00Z")', True),
+        ('[timestamp("2026-12-24T12:00:00Z")].isSorted() && [].isSorted()', True),
         ('has(event.labels.team) && event.labels["team"].contains("check")', True),
         ("has(event.labels.owner)", False),
         ('!has(event.labels.owner) ? event.failures == 3 : "no" == "yes"', True),
@@ -56,7 +58,7 @@ def test_an_expression_holds_or_not(text: str, want: bool) -> None:
         ('evnt.reason == "a"', '1:1: "evnt" is not known; there is event'),
         ("event.flags.all(flag, other == flag)", '1:23: "other" is not known; there is event, flag'),
         ("event.flags.reduce(a, b, 0, a) == 0", '1:1: there is no method "reduce"'),
-        ("true && timestamp(event.reason) == 1", '1:9: there is no function "timestamp"'),
+        ("true && duration(event.reason) == 1", '1:9: there is no function "duration"'),
         ("event.flags.exists(1, true)", "1:1: exists() takes a name and an expression"),
         ("event.flags.all(flag)", "1:1: all() takes a name and an expression"),
         ("has(event)", "1:1: has() takes a field"),
@@ -178,3 +180,9 @@ def test_every_text_is_true_or_false_or_an_error_with_a_place(text: str) -> None
     else:
         outcome = f"1:1: {found}"
     assert outcome.split(":")[0].isdigit()
+
+
+@pytest.mark.parametrize("text", ['timestamp("2026")', "timestamp(event.failures)"])
+def test_a_timestamp_is_a_time_with_a_zone(text: str) -> None:
+    with pytest.raises(ExpressionError, match="timestamp\\(\\) takes a time such as 2026-12-24T12:00:00Z"):
+        holds(f"{text} == {text}")
