@@ -54,6 +54,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "set": "change a flag or a shared list in its file, and say what that does",
         "rename": "give a flag another key, in its files, in rules that need it and in its tests",
         "archive": "take a flag out of its files, and keep its key from being used again",
+        "fmt": "give files of definitions, tests and policies their canonical layout",
         "refs": "find where code refers to flags, and flags that no code or no definition has",
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",

@@ -173,7 +173,7 @@ def finish(change: DefinitionChange, options: argparse.Namespace, before: FlagSe
         if text != change.tree.files.get(file)
     }
     if options.output == "patch":
-        print("".join(_patch(file, *both) for file, both in texts.items()), end="")
+        print("".join(patch(file, *both) for file, both in texts.items()), end="")
         return OK
     flags = plan_flags(before or change.served, after.flag_set, int(now().timestamp()), Beside())
     plan = ChangePlan(", ".join(change.changed) or change.local.paths[0], "changed", SAMPLES, flags)
@@ -187,7 +187,8 @@ def finish(change: DefinitionChange, options: argparse.Namespace, before: FlagSe
     return OK
 
 
-def _patch(file: str, before: bytes | None, after: bytes) -> str:
+def patch(file: str, before: bytes | None, after: bytes) -> str:
+    """The change of a file as a patch for `git apply`; `before` is None for a new one."""
     old, new = ((text or b"").decode().splitlines(keepends=True) for text in (before, after))
     lines = difflib.unified_diff(old, new, "/dev/null" if before is None else f"a/{file}", f"b/{file}")
     return "".join(

@@ -172,7 +172,7 @@ def lint_documents(inputs: LintInputs, paths: Sequence[str], steps: Steps = NO_S
     problems: list[Problem] = []
     nothing: list[Problem] = []
     for path in paths:
-        files, unreadable = ([_stdin()], []) if path == STDIN else inputs.read(path)
+        files, unreadable = ([read_stdin()], []) if path == STDIN else inputs.read(path)
         problems += unreadable
         lists = [(file, content) for file, content in files if is_segment_file(file)]
         for file, content in files:
@@ -341,7 +341,8 @@ async def _committed(options: LocalOptions, folder: list[tuple[str, bytes]] | No
     return LintInputs(read, policies, commit.metadata.get(VERIFIED_BY))
 
 
-def _stdin() -> tuple[str, bytes]:
+def read_stdin() -> tuple[str, bytes]:
+    """Name and content of standard input; the name says whether it is JSON or YAML."""
     content = sys.stdin.buffer.read()
     suffix = "json" if content.lstrip().startswith(b"{") else "yaml"
     return f"stdin.{suffix}", content

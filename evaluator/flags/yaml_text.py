@@ -316,5 +316,14 @@ class _Composer:
         return value
 
 
+def is_text(plain: str) -> bool:
+    """Whether a scalar without quotes is text."""
+    return not (
+        plain in _NULL
+        or plain in _BOOL
+        or any(form.fullmatch(plain) for form in (_NOT_FINITE, _DECIMAL, _OTHER_BASE))
+    )
+
+
 def _offset(event: yaml.Event) -> int:
     return event.start_mark.index if event.start_mark else 0

@@ -227,6 +227,7 @@ def test_hooks_accept_the_example_and_refuse_a_bad_file(repository: Repository) 
         "flagstaff-lint": ["flags/base/checkout.yaml"],
         "flagstaff-lint-layers": layers,
         "flagstaff-lint-manifests": ["-f", "clusters"],
+        "flagstaff-fmt": [],
     }
     assert given.keys() == hooks.keys()
 
@@ -239,3 +240,5 @@ def test_hooks_accept_the_example_and_refuse_a_bad_file(repository: Repository) 
     assert code("flagstaff-lint-manifests", ["-f", "clusters"]) == 0
     repository.write("bad.yaml", "flags: {snow: {state: ON}}\n")
     assert code("flagstaff-lint", ["bad.yaml"]) == 1
+    assert code("flagstaff-fmt", []) == 0
+    assert (repository.path / "bad.yaml").read_text() == 'flags: {snow: {state: "ON"}}\n'

@@ -33,7 +33,7 @@ WRITES: Final = {
 }
 """The verbs that change objects of a cluster, with what they are given."""
 ELSEWHERE: Final = {
-    "add", "archive", "delete", "rename", "override set", "override end", "install", "uninstall",
+    "add", "archive", "delete", "fmt", "rename", "override set", "override end", "install", "uninstall",
     "migrate apply", "promote", "push", "set", "test-alert",
 }  # fmt: skip
 """Verbs that write, and have tests of their own: with files, flags, a cluster, a registry or a receiver."""
