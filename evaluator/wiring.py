@@ -48,7 +48,7 @@ from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
 from evaluator.telemetry.observed import Observed
 from evaluator.wire.hub import Hub
-from evaluator.wire.servicer import SyncService
+from evaluator.wire.servicer import StreamObserver, SyncService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,6 +75,10 @@ class Additions:
     """Called with each evaluation."""
     management: Routes = NO_ROUTES
     """More of the management port."""
+    sync: Routes = NO_ROUTES
+    """More of the sync port."""
+    streams: StreamObserver | None = None
+    """Sees the streams of the sync port open and close."""
     closers: Sequence[Callable[[], None]] = ()
     """Called at the end, before the ports close."""
 
@@ -99,9 +103,9 @@ async def serve(
     observed.observers.extend(additions.observers)
     sources = ContextSources(_under(settings.context_values, context), settings.context_from_header)
     service = EvaluationService(store, sources, clock, observed.observers)
-    parts = _Parts(service, settings, observed, history)
+    parts = _Parts(service, settings, observed, history, additions)
     observed.metrics.state.saving = additions.saving
-    routes = parts.routes(additions.management)
+    routes = parts.routes()
     addresses = _addresses(routes, settings, parts.queue, observed.metrics.state.ports)
     lag = observed.metrics.lag
     lag.start()
@@ -113,9 +117,15 @@ class _Parts:
     """The objects that answer requests."""
 
     def __init__(
-        self, service: EvaluationService, settings: Settings, observed: Observed, history: History | None
+        self,
+        service: EvaluationService,
+        settings: Settings,
+        observed: Observed,
+        history: History | None,
+        additions: Additions,
     ) -> None:
         self._service, self._settings, self._observed = service, settings, observed
+        self._additions = additions
         self._loop, store = asyncio.get_running_loop(), service.store
         self.queue = queue = FairQueue()
         self._changes: ChangeStreams | None = None
@@ -137,6 +147,7 @@ class _Parts:
             deadline_seconds=settings.stream_deadline,
             metadata=not settings.disable_sync_metadata,
             ended=observed.metrics.state.count_stream_end,
+            observer=additions.streams,
         )
         self._health = health.HealthService(store)
         self._count_streams()
@@ -162,10 +173,12 @@ class _Parts:
         parts = (self._health, *events, self._changes, self._syncing, self._backend, self._offload)
         return [part.close for part in parts if part is not None]
 
-    def routes(self, more: Routes) -> tuple[Routes, Routes, Routes, Routes]:
-        """Return the routes of the ports: evaluation, OFREP, management with `more`, sync."""
+    def routes(self) -> tuple[Routes, Routes, Routes, Routes]:
+        """Return the routes of the ports: evaluation, OFREP, management, sync."""
         settings, observed, status = self._settings, self._observed, self._health
-        by_grpc, by_sync = evaluation.routes(self._protobuf, self._json), self._syncing.routes()
+        by_grpc = evaluation.routes(self._protobuf, self._json)
+        by_sync = merge(self._syncing.routes(), self._additions.sync)
+        more = self._additions.management
         by_ofrep = merge(
             ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes),
             ManifestEndpoint(self._service).routes(),

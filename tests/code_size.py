@@ -24,7 +24,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/flagsets": 4000,
     "controller/importers": 4560,
     "controller/kube": 1910,
-    "controller/local": 2330,
+    "controller/local": 2490,
     "controller/migration": 850,
     "controller/page": 1200,
     "controller/pods": 4800,

@@ -192,6 +192,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         policy=FailurePolicy(arguments.failure_policy),
         bucketing=Bucketing(arguments.bucketing),
         state_dir=state_dir,
+        tokens=getattr(arguments, "tokens", None),
         show_bucketing=getattr(arguments, "show_bucketing", False),
         provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
         prune_guard=getattr(arguments, "prune_guard", False),

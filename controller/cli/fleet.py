@@ -29,7 +29,8 @@ def configure_fleet(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
         "--to", metavar="ADDRESS",
-        help="ask one proxy's management port, host:port, for each evaluator that it knows",
+        help="ask the management port, host:port, of one proxy or of `flagstaff up` for each evaluator that "
+        "it knows",
     )  # fmt: skip
     add_watch_argument(parser, "each change")
     add_output_argument(parser, "table", *DOCUMENTS)
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _follow_proxy(options: argparse.Namespace) -> None:
-    proxy = remote(options.to, "proxy")
+    proxy = remote(options.to, "proxy or `flagstaff up`")
 
     async def show() -> str:
         page = await asyncio.to_thread(proxy.get, "/fleet")
@@ -115,6 +116,7 @@ def cluster_records(configurations: Iterable[Resource]) -> list[dict[str, Any]]:
 def proxy_table(flag_sets: Iterable[Mapping[str, Any]]) -> str:
     """Every evaluator that a proxy knows."""
     rows: list[tuple[str, ...]] = [_MEMBERS]
+    below: dict[int, list[str]] = {}
     for flag_set in flag_sets:
         for member in flag_set.get("members") or ():
             behind = str(member.get("reason") or "behind") if member.get("lagging") else "ok"
@@ -131,7 +133,10 @@ def proxy_table(flag_sets: Iterable[Mapping[str, Any]]) -> str:
                     str(member.get("since") or ""),
                 )
             )
-    return _text(rows, {}) if len(rows) > 1 else "no evaluators\n"
+        served, total, streams = (flag_set.get(field, 0) for field in ("served", "total", "delivered"))
+        counted = f"{served} of {total} evaluators serve what is delivered"
+        below[len(rows) - 1] = [f"  {counted}" + (f"; {streams} streams of others" if streams else "")]
+    return _text(rows, below) if len(rows) > 1 else "no evaluators\n"
 
 
 def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -> str:

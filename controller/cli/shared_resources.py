@@ -52,7 +52,7 @@ REGISTER: Final = (
     SharedResource(
         "receipts", "proxy", _NAMESPACE, "8 writes", "half", "the client's timeout",
         "flagstaff_proxy_receipt_writes_total",
-        ("controller.app.proxy_process:queue",),
+        ("controller.app.proxy_process:queue", "controller.local.local_fleet:queue"),
     ),
     SharedResource(
         "git", _CONTROLLER, _NAMESPACE, "16 programs", f"{_HALF}; `--quota-git-processes`",
@@ -146,7 +146,7 @@ REGISTER: Final = (
         "30 s of waiting; 20,000 steps of an evaluation, 1,000 flags of a page", _WAITING,
         (
             "controller.app.process_frame:offload", "evaluator.http.offload:_threads",
-            "evaluator.wiring:_offload",
+            "evaluator.wiring:_offload", "controller.local.local_mode:offload",
         ),
     ),
     SharedResource(

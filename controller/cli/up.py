@@ -240,6 +240,11 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
         "--ref and --path only, and one process at a time",
     )  # fmt: skip
     parser.add_argument(
+        "--tokens", type=Path, metavar="FILE",
+        help="who may read flags and report at the sync port: bearer tokens, a line each: NAME TOKEN for the "
+        "evaluator of that name, or a token alone; it is read again when it changes",
+    )  # fmt: skip
+    parser.add_argument(
         "--worktree", action="store_true",
         help="serve the files of a folder as they are on disk, committed or not; their revision is "
         "worktree@sha256:…",

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from controller.cli import clusters
 from controller.cli.output import add_output_argument
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
+from controller.cli.remote import remote
 from controller.delivery.actions import Who, in_cluster
 from controller.delivery.digests import SHORTEST, is_revision
 from controller.delivery.reach import Reached, ReachTarget
+from controller.delivery.set_state import Reach
 from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
     import argparse
 
-    from controller.cli.cluster_view import Waited
+    from controller.cli.cluster_view import Waited, WaitSubject
     from controller.delivery.set_state import SetState
 
 _KINDS: Final = ("FeatureFlagConfiguration", "FlagSet", "FlagRollout")
+_POLL_SECONDS: Final = 0.5
+"""Seconds between two questions to a `flagstaff up`."""
 
 
 def configure_wait(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +49,11 @@ def configure_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-none", action="store_true",
         help="succeed if no evaluator is subscribed (default: fail)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--to", metavar="ADDRESS",
+        help="ask the management port, host:port, of a `flagstaff up`, whose set is flagset/flags, and no "
+        "cluster",
     )  # fmt: skip
     add_output_argument(parser, "text", "json")
     clusters.add_cluster_arguments(parser, timeout=60)
@@ -95,9 +106,31 @@ def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTar
     if kind == "FlagRollout":
         wanted = replace(wanted, everybody=True, rollout=name)
     subject = WaitSubject(kind, name, wanted)
+    if getattr(options, "to", None):
+        return _wait_at(options.to, subject, options.timeout)
     return clusters.run_on_cluster(
         lambda: wait_served(clusters.scope_of(options), subject, options.timeout, _say)
     )
+
+
+def _wait_at(address: str, subject: WaitSubject, seconds: float) -> Waited:
+    """The same by what a `flagstaff up` says. Raises Exit where it is not there, or serves no such set."""
+    from controller.cli.cluster_view import Waited
+
+    process = remote(address, "process of `flagstaff up`")
+    query = urlencode({"object": f"{subject.kind}/{subject.name}", **asdict(subject.wanted)})
+    ends, said = time.monotonic() + seconds, None
+    while True:
+        told = process.get(f"/reach?{query}")
+        reached = Reached(
+            Reach[told["level"]], told["message"], told["done"], told["blocked"], tuple(told["laggards"])
+        )
+        if reached.done or reached.blocked or time.monotonic() >= ends:
+            return Waited(reached)
+        if reached != said:
+            _say(reached)
+            said = reached
+        time.sleep(_POLL_SECONDS)
 
 
 def answer(ended: Waited, wanted: ReachTarget, seconds: float) -> tuple[int, list[str]]:

@@ -9,27 +9,34 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import featureflagconfiguration
 from controller.local.commits import open_backend
 from controller.local.local_events import LocalEvent, Restored, SourceChecked
-from controller.local.local_page import LocalPage
+from controller.local.local_page import LocalPage, reach_routes
 from controller.local.local_progress import LocalOverrides
 from controller.local.local_providers import provider_of
 from controller.local.local_stages import LocalStages, stages_of
 from controller.page.page_server import PageServer, PageStreams
+from controller.proxy.receipt_service import fleet, routes
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.host.gc_policy import GcPolicy
+from evaluator.http.offload import Offload
+from evaluator.http.routes import merge, without_pages
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, Store
 from evaluator.wiring import Additions, Ports, serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
 
+    from controller.api.meta import ObjectKey
+    from controller.local.local_fleet import LocalFleet
     from controller.local.local_options import LocalOptions
     from controller.page.page_source import PageSource
+    from controller.runtime.cache import Change
     from evaluator.flags.saved import Saved
     from evaluator.http.messages import Request, Response
 
@@ -130,10 +137,12 @@ async def open_local(
         store.subscribe(lambda snapshot: page.serve(snapshot.compiled))
         apply = partial(_apply, exchange, source.display_name, overrides, page)
         async with stages_of(options, source, folder, gc_policy.pause_full_collections, apply) as stages:
-            page.stages = stages.objects
+            page.stages, page.fleet = stages.objects, partial(fleet, stages.fleet.receipts)
+            stages.objects.react(partial(_show_change, page))
+            stages.fleet.digest_behind = overrides.digest_behind
             local = Local(stages, exchange, report, overrides, page)
             await local.restore()
-            serving = await serve(store, settings, additions=_page_additions(page))
+            serving = await serve(store, settings, additions=_additions(page, stages.fleet))
             try:
                 yield local, serving.ports
             finally:
@@ -148,8 +157,15 @@ def _repository_of(options: LocalOptions) -> Path | None:
         return None
 
 
-def _page_additions(page: LocalPage) -> Additions:
-    """The page on the management port, and what it counts."""
+def _show_change(page: LocalPage, change: Change) -> Iterable[ObjectKey]:
+    """Open pages show who serves the flags."""
+    if change.latest.key.kind == featureflagconfiguration.KIND:
+        page.change()
+    return ()
+
+
+def _additions(page: LocalPage, fleet: LocalFleet) -> Additions:
+    """The page, and what it counts; who serves the flags, and its receipts."""
 
     async def source_for(_: Request) -> PageSource | Response:
         page.open()
@@ -158,7 +174,15 @@ def _page_additions(page: LocalPage) -> Additions:
     streams = PageStreams(asyncio.get_running_loop(), lambda _: lambda: page.version)
     server = PageServer(source_for, streams, now, local=True)
     page.notify = streams.notify
-    return Additions(observers=(page.evaluations.count,), management=server.routes(), closers=(server.close,))
+    offload = Offload()
+    beside = (reach_routes(page, offload), without_pages(routes(fleet.receipts, offload)))
+    return Additions(
+        observers=(page.evaluations.count,),
+        management=merge(server.routes(), *beside),
+        sync=fleet.receipts.routes(),
+        streams=fleet,
+        closers=(server.close, offload.close),
+    )
 
 
 async def _apply(

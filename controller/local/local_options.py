@@ -105,6 +105,8 @@ class LocalOptions:
     """Manifests of FlagRollouts, MetricTemplates and FlagOverrides, and of Secrets for the templates."""
     rollout_files: RolloutFiles | None = None
     """Where these manifests stand; None: they stay as they are."""
+    tokens: Path | None = None
+    """A file of bearer tokens, one of which reading and reporting at the sync port needs."""
     endpoint: str | None = None
     """Of a bucket: the URL of its store."""
     region: str | None = None

@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
-from controller.api import featureflagconfiguration
-from controller.api.flagset_status import FlagSetStatus
-from controller.api.status import READY
-from controller.delivery.reach import waits_of_others
+import orjson
+
+from controller.delivery.reach import Reached, ReachTarget, reach, waits_of_others
 from controller.delivery.set_reading import read_sets
-from controller.delivery.set_state import SetState, Where
+from controller.delivery.set_state import Reach, SetState, Where
 from controller.events.commit_pages import commit_in
 from controller.local.flag_commits import MOST_COMMITS, CommitChanges, FlagCommits
-from controller.local.local_objects import FLAG_SET, NAME, NAMESPACE
+from controller.local.local_objects import FLAG_SET, NAME
 from controller.page.page_source import (
     UNDELIVERED,
     FlagChange,
@@ -29,19 +29,22 @@ from controller.page.page_source import (
     ShownEvent,
     ShownSet,
     VariantRates,
+    read_fleets,
 )
 from controller.runtime.clock import now
+from evaluator.http.messages import JSON, Request, Response, Streamed
+from evaluator.http.routes import Routes
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from controller.api.meta import Resource
     from controller.delivery.actions import Wait
     from controller.local.local_options import LocalOptions
     from evaluator.flags.model import FlagSet
+    from evaluator.http.offload import Offload
     from evaluator.resolving.resolution import Resolution
 
 
@@ -180,11 +183,12 @@ class LocalPage:
         """Called on the loop after each change."""
         self.stages: Iterable[Resource] = ()
         """The objects of the stages."""
+        self.fleet: Callable[[], object] = dict
+        """Returns the answer of `/fleet`."""
         self._history = LocalHistory(folder, options)
         self._began, self._changes = int(now().timestamp()), 0
         self._defined: FlagSet | None = None
         self._served: CompiledFlagSet | None = None
-        self._served_since: datetime | None = None
         self._overrides: Sequence[Resource] = ()
         self._title = options.paths[-1].rstrip("/").rpartition("/")[2] if options.paths else ""
         self._opened, self._defined_anew = asyncio.Event(), asyncio.Event()
@@ -200,7 +204,7 @@ class LocalPage:
 
     def serve(self, served: CompiledFlagSet) -> None:
         """Show what is served now."""
-        self._served, self._served_since = served, now()
+        self._served = served
         self.change()
 
     def change(self) -> None:
@@ -262,30 +266,16 @@ class LocalPage:
         return [*waits_of_others(objects, read_sets(objects, now(), Where.LOCAL))]
 
     def _objects(self) -> list[Resource]:
-        """The objects of the stages. Without rollouts, the one that delivers the flags gets the status that a
-        controller would give it.
-        """
-        flag_set = next((resource for resource in self.stages if resource.key == FLAG_SET), None)
-        served = None if self._served is None else self._served.flag_set
-        status = {} if served is None or flag_set is None else _configuration_status(flag_set, served)
-        delivering = featureflagconfiguration.KIND
-        return [
-            replace(resource, status={**status, "observedGeneration": resource.generation})
-            if resource.key.kind == delivering and not resource.status
-            else resource
-            for resource in (*self.stages, *self._overrides)
-        ]
+        """The objects of the stages, and the overrides of the command line."""
+        return [*self.stages, *self._overrides]
 
     def events(self) -> Sequence[ShownEvent]:
         """Without a cluster there are none."""
         return ()
 
     def members(self) -> Mapping[str, Sequence[FleetMember]]:
-        """This process, which evaluates."""
-        if self._served is None:
-            return {}
-        served = self._served.flag_set.revision or ""
-        return {f"{NAMESPACE}/{NAME}": (FleetMember("this process", served, since=self._served_since),)}
+        """This process, which evaluates, and the evaluators that follow it."""
+        return read_fleets((self.fleet(),))
 
     def faults(self) -> Sequence[str]:
         """Nothing is missing: no cluster is asked."""
@@ -310,14 +300,28 @@ class LocalPage:
             await asyncio.to_thread(self._history.read, commit_in(revision), notify)
 
 
-def _configuration_status(flag_set: Resource, served: FlagSet) -> dict[str, Any]:
-    """The status of what a FlagSet has written, which this process serves."""
-    status = FlagSetStatus.of(flag_set)
-    ready = {"type": READY, "status": "True", "reason": "Served", "message": "This process serves it."}
-    return {
-        "revision": served.revision,
-        "digest": status.digest,
-        "served": "1/1",
-        "total": 1,
-        "conditions": [ready],
-    }
+def reach_routes(page: LocalPage, offload: Offload) -> Routes:
+    """`GET /reach`, which `flagstaff wait --to` asks: how far a revision has come, as JSON."""
+
+    def answer(request: Request) -> Response | Streamed:
+        query = dict(parse_qsl(request.query))
+        about = query.get("object", "")
+        if about not in {f"{one.key.kind}/{one.name}" for one in page.stages}:
+            why = f"there is no {about}; the flag set of `flagstaff up` is {FLAG_SET.kind}/{FLAG_SET.name}"
+            return Response(404, orjson.dumps({"error": why}), JSON)
+        return offload.answer(request, JSON, lambda: orjson.dumps(_reach_of(page.states(), query)))
+
+    return Routes(http={("GET", "/reach"): answer})
+
+
+def _reach_of(states: Sequence[SetState], query: Mapping[str, str]) -> dict[str, Any]:
+    target = ReachTarget(
+        query.get("revision", ""),
+        float(query.get("percent", 100)),
+        query.get("allow_none") == "True",
+        query.get("everybody") == "True",
+        query.get("rollout", ""),
+    )
+    unknown = Reached(Reach.UNKNOWN, "no flag set is built yet")
+    reached = reach(states[0], target) if states else unknown
+    return {**asdict(reached), "level": reached.level.name}

@@ -44,6 +44,8 @@ class LocalOverrides:
     def __init__(self, overrides: Sequence[Override] = ()) -> None:
         self._overrides = tuple(overrides)
         self._kept: dict[str, Kept] = {}
+        self._behind: tuple[tuple[str | None, str | None], ...] = ()
+        """The digests of what was served last, and those of the sets that it was made of."""
 
     @property
     def _progress(self) -> Progress:
@@ -80,4 +82,9 @@ class LocalOverrides:
                 log.warning("%s: %s", override.name, unfit_text(unfit, override, flag, flag_set.flags))
         served, digest = apply_progress(flag_set, known, progress)
         self._kept |= kept_anew(served, progress.overrides)
+        self._behind = (*self._behind[-1:], (digest, known))
         return served, digest
+
+    def digest_behind(self, digest: str) -> str:
+        """The digest, without overrides, of the set that is served with `digest`, or was until now."""
+        return dict(self._behind).get(digest) or digest

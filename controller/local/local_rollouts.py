@@ -1,6 +1,4 @@
-"""The reconcilers of FeatureFlagConfiguration, FlagRollout and FlagOverride over objects in memory, and the
-receipt that says what the evaluator of this process serves.
-"""
+"""The reconcilers of FlagRollout and FlagOverride over objects in memory."""
 
 from __future__ import annotations
 
@@ -8,18 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration, flagoverride, flagreceipt, flagrollout, flagset
-from controller.api.flagreceipt import FlagReceiptStatus, ServedGroup
-from controller.api.meta import API_VERSION, ObjectKey, Resource
-from controller.configurations.live_proxies import LiveProxies
-from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.stage import CONFIGURATIONS
+from controller.api import featureflagconfiguration, flagoverride, flagrollout
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.actions import in_file
-from controller.delivery.claims import ClaimIndex
 from controller.delivery.progress_words import ENDED, STARTED
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.local.local_events import OverridesChanged, RolloutFilesRead, RolloutHappened, RolloutNews
-from controller.local.local_objects import FLAG_SET, KINDS, NAMESPACE, rollout_objects, secrets_of
+from controller.local.local_objects import KINDS, rollout_objects, secrets_of
 from controller.rollouts.metric_checks import MetricChecks
 from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
@@ -39,21 +32,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PROXY: Final = "local"
-"""The name under which this process reports what it serves."""
-
 
 class LocalRollouts:
     """The FlagRollouts and FlagOverrides of files, and all that they need of a cluster."""
 
-    stages: Final = (CONFIGURATIONS, ROLLOUTS, FLAG_OVERRIDES)
+    stages: Final = (ROLLOUTS, FLAG_OVERRIDES)
 
     def __init__(
-        self, manifests: Iterable[Mapping[str, Any]], objects: Cache, cluster: MemoryCluster
+        self,
+        manifests: Iterable[Mapping[str, Any]],
+        objects: Cache,
+        cluster: MemoryCluster,
+        target: Callable[[], Resource | None],
     ) -> None:
-        """Raises Stalled for manifests that cannot be used."""
+        """`target` returns the object that delivers the flag set. Raises Stalled for manifests that cannot be
+        used.
+        """
         self._objects = objects
         self._cluster = cluster
+        self._target = target
         manifests = [*manifests]
         self._manifests, self._secrets = rollout_objects(manifests), secrets_of(manifests)
         self._refused = ""
@@ -61,8 +58,6 @@ class LocalRollouts:
         # The file's author names servers of this machine; nobody else can.
         self._client = HttpClient(None)
         self._promoted = PromotedSets(objects.get)
-        self._proxies = LiveProxies()
-        self._proxies.track(_PROXY, 0.0)
         self._progressed = asyncio.Event()
         self._unserved: list[RolloutNews] = []
         """What is reported once it is served."""
@@ -72,7 +67,6 @@ class LocalRollouts:
         objects, servers = self._objects, AllowedServers(self._client, self._read_secret, allow_local=True)
         checks, hooks = MetricChecks(objects, servers), WebhookCalls(servers)
         return {
-            featureflagconfiguration.KIND: ConfigurationReconciler(objects, ClaimIndex(), self._proxies),
             flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks, in_file),
             flagoverride.KIND: FlagOverrideReconciler(objects),
         }
@@ -160,32 +154,6 @@ class LocalRollouts:
             return NO_PROGRESS
         return progress_of(self._objects, target, at.timestamp(), self._promoted)
 
-    async def report(self, digest: str) -> None:
-        """Say that the evaluator serves this."""
-        target = self._target()
-        if target is None:
-            return
-        receipt = self._cluster.put(
-            {
-                "apiVersion": API_VERSION,
-                "kind": flagreceipt.KIND,
-                "metadata": {
-                    "name": flagreceipt.receipt_name(target.name, _PROXY),
-                    "namespace": NAMESPACE,
-                    "ownerReferences": [target.owner_reference],
-                },
-                "spec": {"configuration": target.name, "proxy": _PROXY},
-            }
-        )
-        status = FlagReceiptStatus(digest=digest, groups=(ServedGroup(digest=digest, count=1),))
-        await self._cluster.write_status(receipt, status.fields())
-
     async def close(self) -> None:
         """Close connections to metric servers."""
         await self._client.close()
-
-    def _target(self) -> Resource | None:
-        """The object that delivers the flag set."""
-        flag_set = self._objects.get(FLAG_SET)
-        name = FLAG_SET.name if flag_set is None else flagset.target_name(flag_set)
-        return self._objects.get(ObjectKey(featureflagconfiguration.KIND, NAMESPACE, name))

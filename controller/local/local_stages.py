@@ -17,7 +17,10 @@ from controller.api.flagsource import FlagSourceStatus
 from controller.api.status import FALSE, READY, Status
 from controller.artifacts.archive import take_skipped, unpack
 from controller.artifacts.storage import Storages
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.actions import in_file
+from controller.delivery.claims import ClaimIndex
 from controller.flagsets.applied import LastDelivered, last_applied
 from controller.flagsets.build import Built, build
 from controller.flagsets.compose import bulk_removal
@@ -35,6 +38,7 @@ from controller.local.local_events import (
     SourceChecked,
     explain_build,
 )
+from controller.local.local_fleet import FleetTokens, LocalFleet
 from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.local_progress import apply_progress
 from controller.local.state import AppliedFile
@@ -97,8 +101,7 @@ class StoredArtifacts:
 
 log = logging.getLogger(__name__)
 
-STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
-"""Without the one for a FeatureFlagConfiguration: only rollouts read its status."""
+STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS)
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""
@@ -133,7 +136,26 @@ class LocalStages:
         stages = STAGES if rollouts is None else (*STAGES, *rollouts.stages)
         self.objects = Cache(indexes_of(stages))
         self._cluster = MemoryCluster(self.objects, self._serve_applied)
-        self.rollouts = None if rollouts is None else rollouts(options.rollouts, self.objects, self._cluster)
+        tokens = None if options.tokens is None else FleetTokens(options.tokens)
+        self.fleet = LocalFleet(self.objects, self._cluster, tokens)
+        self.rollouts = (
+            None
+            if rollouts is None
+            else rollouts(options.rollouts, self.objects, self._cluster, self.fleet.target)
+        )
+        reconcilers = self._reconcilers(options)
+        sinks, also = ((), ()) if self.rollouts is None else ((self.rollouts,), (self.rollouts.on_change,))
+        clock, outputs = asyncio.get_running_loop().time, Outputs(self._cluster, self, sinks)
+        self._loops = {
+            kind: Loop(reconciler, self.objects, outputs, now=now, queue=KeyedQueue(clock, random.random))
+            for kind, reconciler in reconcilers.items()
+        }
+        # It follows the objects, and wakes the loops.
+        Dispatcher(self.objects, stages, self._loops, also)
+
+    def _reconcilers(self, options: LocalOptions) -> dict[str, Reconciler]:
+        """By kind."""
+        source = self.source
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler(
                 dict.fromkeys(source.spec, OneSource(source)), self.storages, PendingPushes(), random.random
@@ -148,17 +170,13 @@ class LocalStages:
                 build=self._build_aside,
                 advise=in_file,
             ),
+            featureflagconfiguration.KIND: ConfigurationReconciler(
+                self.objects, ClaimIndex(), self.fleet.proxies
+            ),
         }
         if self.rollouts is not None:
             reconcilers |= self.rollouts.reconcilers()
-        sinks, also = ((), ()) if self.rollouts is None else ((self.rollouts,), (self.rollouts.on_change,))
-        clock, outputs = asyncio.get_running_loop().time, Outputs(self._cluster, self, sinks)
-        self._loops = {
-            kind: Loop(reconciler, self.objects, outputs, now=now, queue=KeyedQueue(clock, random.random))
-            for kind, reconciler in reconcilers.items()
-        }
-        # It follows the objects, and wakes the loops.
-        Dispatcher(self.objects, stages, self._loops, also)
+        return reconcilers
 
     async def restore(self) -> Saved | None:
         """Read back the objects that an earlier process applied, if it kept any."""
@@ -174,7 +192,8 @@ class LocalStages:
         last = await asyncio.to_thread(last_applied, written, self.objects)
         if last is not None and not last.edited:
             self._desired = last.flag_set, str(last.flag_set.metadata.get(DIGEST_KEY) or "")
-            served, _ = await self._apply_progress(*self._desired)
+            served, digest = await self._apply_progress(*self._desired)
+            self.fleet.serve(digest, served.revision or "")
             return Saved(served, kept.saved_at)
         log.error("what was kept of %s is not what was applied; it is not served", self.source.display_name)
         for applied in (*written, *self.objects.of_kind(flagshard.KIND)):
@@ -186,6 +205,7 @@ class LocalStages:
         async with asyncio.TaskGroup() as group:
             for loop in self._loops.values():
                 group.create_task(loop.run())
+            group.create_task(self.fleet.run())
             if self.rollouts is not None:
                 self.rollouts.put()
                 self.rollouts.report_files()
@@ -295,8 +315,7 @@ class LocalStages:
             return
         served, digest = await self._apply_progress(*self._desired)
         await self._serve(served, digest)
-        if self.rollouts is not None:
-            await self.rollouts.report(digest)
+        self.fleet.serve(digest, served.revision or "")
 
     def _report_revision(self) -> None:
         if self._unreported is not None:

@@ -225,6 +225,16 @@ class Receipts:
         self.reports += 1
         return answer
 
+    def record(self, place: Place, who: MemberIdentity, report: MemberReport, peer: str, now: float) -> None:
+        """Note what a member serves. Raises RpcError RESOURCE_EXHAUSTED for one too many."""
+        subscribers = self._subscribers_of(place)
+        if not subscribers.membership.knows(who):
+            self._admit(who)
+        seconds = subscribers.membership.record_report(who, report, peer, now)
+        if seconds is not None:
+            self.served_after(seconds)
+        self._report_change(place, subscribers)
+
     def leave(self, call: Call, message: bytes) -> bytes:
         """A member stops."""
         request = read(LeaveRequest, message)
@@ -311,18 +321,9 @@ class Receipts:
                 served = replace(
                     report, digest=part.digest, revision=part.revision, reason=part.reason, hidden=part.hidden
                 )
-                self._record(part.place, who, served, call.peer, now)
+                self.record(part.place, who, served, call.peer, now)
             self._leave_others(who, request.selector, parts)
         return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()
-
-    def _record(self, place: Place, who: MemberIdentity, report: MemberReport, peer: str, now: float) -> None:
-        subscribers = self._subscribers_of(place)
-        if not subscribers.membership.knows(who):
-            self._admit(who)
-        seconds = subscribers.membership.record_report(who, report, peer, now)
-        if seconds is not None:
-            self.served_after(seconds)
-        self._report_change(place, subscribers)
 
     def _leave_others(self, who: MemberIdentity, selector: str, parts: Sequence[SetPart]) -> None:
         """Remove the member from the flag sets that its selector does not mean any more."""

@@ -77,9 +77,14 @@ class Recorder:
     _renewed: float = 0.0
 
     async def run(self) -> None:
-        """Record until cancelled."""
+        """Record until cancelled, and keep the Lease."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_lease())
+            tasks.create_task(self.record())
+
+    async def record(self) -> None:
+        """Record until cancelled, where no other process asks whether this one lives."""
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
             tasks.create_task(self.queue.work(self._record, _log_unwritten))
 

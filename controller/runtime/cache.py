@@ -249,6 +249,9 @@ class MemoryCluster:
         """Make `manifest` the object. There are no other writers, so nothing conflicts."""
         written = {**manifest["metadata"], "managedFields": [{"manager": manager}]}
         resource = self.put({**manifest, "metadata": written})
+        # Of a kind whose status is written with its spec, such as FlagReceipt.
+        if "status" in manifest:
+            resource = await self.write_status(resource, manifest["status"]) or resource
         await self._applied(resource)
         metadata = {
             **written,

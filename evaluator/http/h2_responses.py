@@ -232,7 +232,7 @@ class Responses:
             if left is not None and left <= 0:
                 return self._fail(event.stream_id, path, deadline_exceeded())
             message = only_message(event.body, block.values[ENCODING], self._peer.port.limits.body_bytes)
-            answer = handler(Call(path, block.fields, self._peer.name), message)
+            answer = handler(Call(path, block.fields, self._peer.name, self._peer.client), message)
         except Exception as error:  # noqa: BLE001 - _fail logs it
             return self._fail(event.stream_id, path, error)
         if isinstance(answer, Deferred):
@@ -287,7 +287,9 @@ class Responses:
             return
         stream.deadline = None if left is None else self._peer.clock() + left
         self.streams[event.stream_id] = stream
-        stream.begin(partial(handler, Call(path, block.fields, self._peer.name), message), path)
+        stream.begin(
+            partial(handler, Call(path, block.fields, self._peer.name, self._peer.client), message), path
+        )
 
     def _plain(self, event: RequestReceived, waited: float) -> int:
         request = _request(event.block, event.body, self._peer.name, waited)

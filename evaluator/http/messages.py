@@ -66,6 +66,8 @@ class Call(NamedTuple):
     """`/package.Service/Method`."""
     headers: Headers
     peer: str
+    client: str = ""
+    """The name in the client's certificate, over HTTP/2; empty: it has shown none."""
 
 
 class Request(NamedTuple):

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from evaluator.http.deferred import Deferred, Job, Jobs, Result
+from evaluator.http.sockets import certificate_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,8 +108,8 @@ class Peer(asyncio.Protocol):
     """One connection. While `paused`, the transport's write buffer is full, and nothing is read."""
 
     __slots__ = (
-        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "held", "host",
-        "name", "paused", "port", "transport", "until",
+        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "client", "clock", "ended", "held",
+        "host", "name", "paused", "port", "transport", "until",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -116,8 +117,10 @@ class Peer(asyncio.Protocol):
         self.clock = clock
         """Returns the event loop's time."""
         self.transport = cast("asyncio.Transport", None)
-        self.name = self.host = ""
-        """The name is `host:port`, or `unix:` with an empty host for a unix socket."""
+        self.name = self.host = self.client = ""
+        """The name is `host:port`, or `unix:` with an empty host for a unix socket. The client is the name in
+        the certificate that it has shown, if any.
+        """
         self.held = 0
         """About how many bytes the connection takes in memory."""
         self.active = clock()
@@ -140,6 +143,7 @@ class Peer(asyncio.Protocol):
         self.transport = transport
         self.name = name
         self.host = "" if name == "unix:" else name.rpartition(":")[0]
+        self.client = certificate_name(transport.get_extra_info("peercert"))
 
     def update_held(self) -> None:
         """Measure again how many bytes the connection takes in memory."""

@@ -20,10 +20,11 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Mapping
 
 
 MODE: Final = 0o660
@@ -111,6 +112,15 @@ def peer_name(peer: object) -> str:
         case str() | bytes():
             return "unix:"
     return ""
+
+
+def certificate_name(certificate: Mapping[str, Any] | None) -> str:
+    """Return the common name of a certificate as `ssl` describes it, or else its first alternative name."""
+    if not certificate:
+        return ""
+    subject = dict(pair for names in certificate.get("subject", ()) for pair in names)
+    others = (name for kind, name in certificate.get("subjectAltName", ()) if kind in {"DNS", "URI"})
+    return str(subject.get("commonName") or next(others, ""))
 
 
 def duplicate(transport: asyncio.Transport) -> socket.socket:

@@ -32,6 +32,9 @@ FLEET = [
     {
         "namespace": "shop",
         "name": "flags",
+        "served": 1,
+        "total": 3,
+        "delivered": 2,
         "members": [MEMBER, {**MEMBER, "name": "b\x1b[2J", "silent": True}],
     }
 ]
@@ -101,7 +104,8 @@ def test_a_fleet_without_flag_sets_and_one_without_evaluators_are_reported() -> 
 
 
 def test_a_proxy_s_evaluators_have_a_line_each_and_cannot_move_the_cursor() -> None:
-    lines = proxy_table(FLEET).splitlines()
+    *lines, summary = proxy_table(FLEET).splitlines()
+    assert summary == "  1 of 3 evaluators serve what is delivered; 2 streams of others"
     assert [line.split("  ")[-2] for line in lines[1:]] == ["behind", "silent"]
     assert "shop/a (claimed)" in lines[1]
     assert "\x1b" not in lines[2]
@@ -143,7 +147,7 @@ def test_a_proxy_is_asked(proxy: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_proxy_that_is_not_there_ends_it_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "--to", "127.0.0.1:1"]) == 3
-    message = "cannot reach a proxy at 127.0.0.1:1: Connection refused; is its management port open"
+    message = "cannot reach a proxy or `flagstaff up` at 127.0.0.1:1: Connection refused; is its"
     assert message in capsys.readouterr().err
 
 
