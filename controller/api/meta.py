@@ -49,6 +49,8 @@ ACCEPT_REVISION: Final = "flagstaff.dev/accept-revision"
 """The annotation by which a person lets a revision through that the prune guard holds: its value is that
 revision, or the commit or digest in it.
 """
+SHARD_KEY: Final = "sharding.fluxcd.io/key"
+"""Flux's label: its value names the controller that reconciles the object."""
 TEST_ALERT: Final = "flagstaff.dev/test-alert"
 """The annotation by which a person asks a FlagProvider for a test message: a new value asks for another."""
 RESUME: Final = "flagstaff.dev/resume"

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from controller.app.process_frame import ProcessFrame, listening, open_frame
 from controller.app.pull_request_plans import PullRequestPlanner
 from controller.app.reconcilers import (
     STAGES,
+    Notifying,
     Shared,
     TokenFile,
     open_notifications,
@@ -56,8 +57,9 @@ from controller.runtime.helpers import HELPERS, Helpers, HelperTasks
 from controller.runtime.informer import Informer, transforms_of
 from controller.runtime.limits import NamespaceLimits, Places
 from controller.runtime.loop import Loop, Outputs
-from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.metrics import ControllerMetrics, ShardMetrics
 from controller.runtime.process import Leadership, Role, forever
+from controller.runtime.shards import LEASE_LABELS, ShardFollower
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import Dispatcher, indexes_of
 from controller.sources.freshness import PendingPushes
@@ -83,12 +85,6 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """Return a bound socket, whose port is part of artifacts' URLs before it listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)
-
-
-def artifact_address(settings: ControllerSettings, port: int) -> str:
-    """Return host and port at which others reach the artifact server."""
-    service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
-    return settings.artifact_address or service
 
 
 async def listen(
@@ -163,7 +159,20 @@ def reference_watches(
 KINDS: Final = tuple(type_.kind for type_ in WATCHED)
 """What must be listed before any object can be called missing."""
 _LEADER_LABEL: Final = "flagstaff.dev/leader"
-"""Of the leader's pod: the Services of the artifact server and the receiver select it by this."""
+"""Of the leader's pod, with the name of its Lease: the Services of the artifact server and the receiver
+select it by this, so that several controllers may be in one namespace.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Undivided:
+    """What is not divided among shards: the default controller does it, and a shard has nothing of it."""
+
+    certificates: Mapping[str, CertificateRotation] = field(default_factory=dict)
+    """By the server that they are for."""
+    refused_pods: tuple[Reflector, ...] = ()
+    posting: tuple[Deliverer, PlanPoster] | tuple[()] = ()
+    pods: PodWork = field(default_factory=PodWork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +190,17 @@ class Controller:
     leftovers: Leftovers
     proxies: ProxyFollower
     watches: tuple[ReferenceWatches, ...]
-    certificates: Mapping[str, CertificateRotation]
-    """By the server that they are for."""
-    refused_pods: tuple[Reflector, ...]
-    posting: tuple[Deliverer, PlanPoster]
-    pods: PodWork
+    shards: ShardFollower | None
+    """None where no label selects what is reconciled."""
+    undivided: Undivided
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         beside: list[Callable[[], Awaitable[None]]] = [watch.run for watch in self.watches]
-        beside += [reflector.run for reflector in (*self.pods.watches, *self.refused_pods)]
-        beside += [keeper.check for keeper in self.certificates.values()]
+        beside += [
+            reflector.run for reflector in (*self.undivided.pods.watches, *self.undivided.refused_pods)
+        ]
+        beside += [keeper.check for keeper in self.undivided.certificates.values()]
         tasks = [asyncio.create_task(forever(self.engine.run))]
         try:
             await self.informer.wait_listed(KINDS, self.engine.lists.namespaces or ("",))
@@ -204,28 +213,34 @@ class Controller:
 
     async def _lead(self) -> None:
         await self.leftovers.remove_artifacts()
-        deliverer, plans = self.posting
-        deliverer.begin()
+        posting, pods = self.undivided.posting, self.undivided.pods
+        if posting:
+            posting[0].begin()
         self.dispatcher.wake_all()
         async with asyncio.TaskGroup() as group:
             for loop in self.loops.values():
                 group.create_task(loop.run())
-            group.create_task(deliverer.run())
-            group.create_task(plans.run())
-            for kept in (self.pods.files, self.pods.readers, self.pods.proxy, self.pods.direct_sets):
+            for poster in posting:
+                group.create_task(poster.run())
+            for kept in (pods.files, pods.readers, pods.proxy, pods.direct_sets):
                 if kept is not None:
                     group.create_task(forever(kept.run))
+            if self.shards is not None:
+                group.create_task(forever(self.shards.poll))
             group.create_task(forever(self.proxies.poll))
             group.create_task(forever(self.leftovers.sweep))
 
 
-def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Leadership:
-    """By a Lease where the settings ask for an election, and with the label of our own pod."""
+def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role, address: str) -> Leadership:
+    """By a Lease where the settings ask for an election, and with the label of our own pod. `address`: of the
+    artifact server.
+    """
     pod = ObjectKey(POD.kind, settings.namespace, settings.pod)
-    election = Lease(cluster, settings.namespace, settings.lease_name, settings.identity)
+    said = settings.shard.annotations(address)
+    election = Lease(cluster, settings.namespace, settings.lease, settings.identity, LEASE_LABELS, said)
 
     def label(leading: bool) -> Awaitable[None]:
-        return cluster.patch_metadata(POD, pod, labels={_LEADER_LABEL: "true" if leading else None})
+        return cluster.patch_metadata(POD, pod, labels={_LEADER_LABEL: settings.lease if leading else None})
 
     return Leadership(role, election if settings.leader_election else None, label if settings.pod else None)
 
@@ -312,35 +327,32 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying, asked)
         loops = {
-            kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
+            kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind], shard=role.shard)
             for kind, reconciler in reconcilers.items()
         }
-        pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, base.health)
-        certificates = certificate_rotations(settings, base.connection, role)
+        undivided = _undivided(base, notifying, outputs.sinks)
         # Objects that claim the same name as one that changed.
         rivals = [lambda change: shared.claims.follow(change.before, change.after).rivals]
-        dispatcher = Dispatcher(objects, STAGES, loops, rivals)
-        for part in (*pods.followers, proxies, *watches, notifying.outbox):
+        dispatcher = Dispatcher(objects, STAGES, loops, rivals, role.shard)
+        for part in (*undivided.pods.followers, proxies, *watches, notifying.outbox):
             objects.react(part.on_change)
         lists = KindLists(base.informer, cluster, WATCHED, settings.namespaces)
         engine = KopfEngine(base.informer, lists, base.health, partial(_on_relist, loops))
         listed = partial(base.informer.has_listed, KINDS, settings.namespaces or ("",))
-        state = partial(readiness, listed, role, base.health, certificates)
+        state = partial(readiness, listed, role, base.health, undivided.certificates)
         ports = await _open_ports(frame, base, shared, bound, (dispatcher, notifying.plans), state)
         yield Controller(
             ports,
             base.informer,
             engine,
-            leadership_of(settings, base.connection, role),
+            leadership_of(settings, base.connection, role, shared.address),
             dispatcher,
             loops,
-            Leftovers(objects, shared.storages.keep, sweeps, now),
+            Leftovers(objects, shared.storages.keep, sweeps, now, shard=role.shard),
             proxies,
             watches,
-            certificates,
-            _refused_pods(base, notifying.sinks),
-            (notifying.deliverer, notifying.plans),
-            pods,
+            shared.shards,
+            undivided,
         )
 
 
@@ -354,7 +366,8 @@ async def _connect(frame: ProcessFrame, settings: ControllerSettings) -> _Base:
     """The client and what needs no more than it: what acts for objects and posts Events, and the limits that
     are followed.
     """
-    role, health, objects = Role(), WatchHealth(time.monotonic), Cache(indexes_of(STAGES))
+    role = Role(lease=settings.lease, shard=settings.shard)
+    health, objects = WatchHealth(time.monotonic), Cache(indexes_of(STAGES))
     queues = {stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES}
     metrics = ControllerMetrics(objects, queues, now, health, role, frame.registry)
     connection = await frame.connect(metrics.count_write)
@@ -366,6 +379,18 @@ async def _connect(frame: ProcessFrame, settings: ControllerSettings) -> _Base:
     informer = Informer(objects, transforms_of((*WATCHED, *_REFERRED)), shared=True)
     return _Base(
         settings, informer, health, role, queues, metrics, connection, cluster, accounts, events, limits
+    )
+
+
+def _undivided(base: _Base, notifying: Notifying, sinks: tuple[EventSink, ...]) -> Undivided:
+    settings = base.settings
+    if not base.role.shard.is_default:
+        return Undivided()
+    return Undivided(
+        certificate_rotations(settings, base.connection, base.role),
+        _refused_pods(base, notifying.sinks),
+        (notifying.deliverer, notifying.plans),
+        pod_work_of(settings, base.accounts, base.objects, sinks, base.health),
     )
 
 
@@ -407,15 +432,27 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
     stack.callback(asyncio.create_task(tokens.follow()).cancel)
     bound = stack.enter_context(bound_socket(settings.host, settings.artifact_port))
-    address = artifact_address(settings, bound.getsockname()[1])
+    address = settings.artifact_server(bound.getsockname()[1])
     storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
     stack.callback(storages.close)
     helpers = Helpers((*MODULES, *_READERS))
     stack.push_async_callback(helpers.close)
     tasks = HelperTasks(helpers, Places(HELPERS, resource="foreign content"))
-    known = ClaimIndex(), Endpoints(), PendingPushes(), tasks
+    known = ClaimIndex(), Endpoints(), PendingPushes(), tasks, _shards(base)
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound
+
+
+def _shards(base: _Base) -> ShardFollower | None:
+    """What follows the controllers beside this one, with its metric."""
+    settings = base.settings
+    follower = None
+    if settings.watch_label_selector is not None and settings.leader_election:
+        clock = asyncio.get_running_loop().time
+        follower = ShardFollower(base.connection, settings.namespace, clock)
+    kinds = frozenset(base.queues)
+    base.metrics.registry.register(ShardMetrics(follower, base.objects, kinds, base.role))
+    return follower
 
 
 @contextlib.asynccontextmanager

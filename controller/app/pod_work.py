@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 class PodWork:
     """The enabled parts, and the watches of pods and workloads."""
 
-    files: FlagFiles | None
-    readers: FlagReaders | None
-    proxy: ProxyScale | None
-    direct_sets: DirectSets | None
-    watches: tuple[Reflector, ...]
+    files: FlagFiles | None = None
+    readers: FlagReaders | None = None
+    proxy: ProxyScale | None = None
+    direct_sets: DirectSets | None = None
+    watches: tuple[Reflector, ...] = ()
 
     @property
     def followers(self) -> tuple[FlagFiles | DirectSets, ...]:

@@ -70,7 +70,7 @@ from evaluator.host import durable
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from contextlib import AsyncExitStack
 
     from controller.app.namespace_limits import Usage
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from controller.runtime.helpers import ForeignTasks
     from controller.runtime.loop import Reconciler
     from controller.runtime.metrics import ControllerMetrics
+    from controller.runtime.shards import ShardFollower
     from controller.runtime.watches import Reconciles
     from controller.sources.backend import BackendFactory
     from controller.sources.secrets import ReadSecret
@@ -217,7 +218,7 @@ async def open_notifications(
     )
     stack.push_async_callback(http.close)
     stack.push_async_callback(operators.close)
-    outbox = Outbox(objects, now, wake)
+    outbox = Outbox(objects, now, wake, settings.shard)
     deliverer = Deliverer(
         outbox,
         Senders(HttpSender(http, now), MailSender(hosts), HttpSender(operators, now)),
@@ -294,6 +295,12 @@ class Shared:
     pending: PendingPushes
     tasks: ForeignTasks
     """Read what others wrote."""
+    shards: ShardFollower | None = None
+    """The controllers beside this one; None: there are none."""
+
+    def artifact_servers(self) -> Collection[str]:
+        """Host and port of ours, and of those of other shards."""
+        return {self.address, *(() if self.shards is None else self.shards.artifacts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +335,7 @@ def _sources(parts: Parts) -> SourceReconciler:
         random.random,
         PollSchedule(),
         artifact_quota(shared.limits, shared.objects),
-        Exporter(shared.objects, shared.accounts.client),
+        Exporter(shared.objects, shared.accounts.client, shared.settings.shard),
         shared.objects,
     )
 
@@ -344,6 +351,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         InputReader(accounts.secret, accounts.config_map),
         shared.settings.namespace,
         LimitedBuild(shared.tasks),
+        shard=shared.settings.shard,
     )
 
 
@@ -463,7 +471,7 @@ def _reader(shared: Shared) -> ArtifactReader:
     return ArtifactReader(
         shared.storages.read,
         settings.artifact_hosts,
-        own=shared.address,
+        own=shared.artifact_servers,
         token=shared.tokens.first,
         judged=artifact_hosts_of(settings, shared.accounts.cluster.server),
     )

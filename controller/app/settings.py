@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,7 @@ from controller.flagsets.compose import ProvenanceDetail
 from controller.pods.flagd_objects import ALL
 from controller.pods.installation import AUDIENCE, IMAGE, Options
 from controller.runtime.hosts import DENIED, require_entries
+from controller.runtime.shards import LabelSelector, Shard
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"
@@ -52,6 +54,18 @@ def _events_address(value: str) -> str:
             require_usable(value, allow_local=True)
     except AddressRefused as error:
         raise ValueError(str(error).replace("it must", "must", 1)) from error
+    return value
+
+
+def _label_value(value: str) -> str:
+    if value and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", value):
+        raise ValueError("must be a name of at most 63 lower-case letters, digits, '-' and '.'")
+    return value
+
+
+def _selector(value: str | None) -> str | None:
+    if value is not None:
+        LabelSelector.parse(value)
     return value
 
 
@@ -212,7 +226,16 @@ class ControllerSettings(InjectionSettings, SharedSettings):
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )
-    lease_name: str = Field(default="flagstaff-controller", description="Lease that replicas compete for")
+    lease_name: Annotated[str, AfterValidator(_label_value)] = Field(
+        default="",
+        description="Lease that replicas compete for, and the value of the leader's label (default: "
+        "flagstaff-controller, on a shard with its name behind it)",
+    )
+    watch_label_selector: Annotated[str | None, AfterValidator(_selector)] = Field(
+        default=None,
+        description="reconcile only objects with such labels: sharding.fluxcd.io/key=shard1 on a shard, "
+        "!sharding.fluxcd.io/key on the default controller beside shards (default: all objects)",
+    )
     identity: str = Field(
         # Two on one machine must not take each other's Lease for their own.
         default_factory=lambda: own_pod() or f"{socket.gethostname()}-{os.getpid()}",
@@ -328,6 +351,25 @@ class ControllerSettings(InjectionSettings, SharedSettings):
         default=ProvenanceDetail.FULL,
         description="full or commit: commit names no author of a commit anywhere",
     )
+
+    @property
+    def shard(self) -> Shard:
+        """What this controller reconciles."""
+        return Shard.of(self.watch_label_selector, self.namespaces)
+
+    @property
+    def lease(self) -> str:
+        """The name of the Lease."""
+        return self.lease_name or _with_shard("flagstaff-controller", self.shard)
+
+    def artifact_server(self, port: int) -> str:
+        """Host and port at which others reach the artifact server, which listens on `port`."""
+        service = _with_shard("flagstaff-artifacts", self.shard)
+        return self.artifact_address or f"{service}.{self.namespace}.svc.cluster.local.:{port}"
+
+
+def _with_shard(name: str, shard: Shard) -> str:
+    return f"{name}-{shard.name}" if shard.name else name
 
 
 class AuthMode(StrEnum):

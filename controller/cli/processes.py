@@ -54,7 +54,7 @@ def configure_process(
 
 def _describe(field: FieldInfo) -> str:
     shown = ",".join(field.default) if isinstance(field.default, tuple) else str(field.default)
-    if field.default_factory is not None or not shown:
+    if field.default_factory is not None or not shown or field.default is None:
         return str(field.description)
     return f"{field.description} (default {shown})"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from controller.api import flagreceipt
 from controller.api.kinds import LEASE
 from controller.runtime.setbacks import Setback
+from controller.runtime.shards import LeaseReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,11 +60,8 @@ class LiveProxies:
         return sorted(self._seen)
 
 
-class Leases(Protocol):
+class Leases(LeaseReader, Protocol):
     """Reads Leases; deletes objects."""
-
-    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
-        """The Leases with these labels: when each was renewed last, by name. Raises Setback."""
 
     async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         """Delete an object, if it is there and, where `uid` is given, still that one. Raises Setback."""
@@ -95,7 +93,11 @@ class ProxyFollower:
         if self.proxies.alive:
             try:
                 leases = await self.cluster.leases(self.namespace, flagreceipt.PROXY_LABEL)
-                await self._delete_dead(self.proxies.learn(leases, self.clock()), leases)
+                renewed = {
+                    name: str((lease.get("spec") or {}).get("renewTime") or "")
+                    for name, lease in leases.items()
+                }
+                await self._delete_dead(self.proxies.learn(renewed, self.clock()), renewed)
             except Setback as setback:
                 log.warning("the proxies' Leases cannot be read: %s", setback.message)
         await asyncio.sleep(self.pause)

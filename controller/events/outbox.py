@@ -25,6 +25,7 @@ from controller.events.flag_set_progress import (
 )
 from controller.events.provider_outbox import ProviderOutbox
 from controller.events.reporter import AlertReporter
+from controller.runtime.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -63,9 +64,16 @@ class Outbox:
     """An EventSink of the leader: active between `begin` and `end`."""
 
     def __init__(
-        self, objects: Cache, now: Callable[[], datetime], wake: Callable[[ObjectKey, float], None]
+        self,
+        objects: Cache,
+        now: Callable[[], datetime],
+        wake: Callable[[ObjectKey, float], None],
+        shard: Shard = WHOLE,
     ) -> None:
-        """`wake` receives (provider or alert, seconds until its status is to be written)."""
+        """`wake` receives (provider or alert, seconds until its status is to be written). `shard`: no Events
+        come of the objects of others, whose statuses are compared instead.
+        """
+        self._shard = shard
         self._objects = objects
         self._now = now
         self.wake = wake
@@ -246,6 +254,15 @@ class Outbox:
             after is None or (status_of(after).is_ready and not status_of(before).is_ready)
         ):
             self._report_end(before, after)
+        if after is not None and self.settled and not self._shard.owns(after):
+            self._report_state(after)
+
+    def _report_state(self, resource: Resource) -> None:
+        """Report what the status of another shard's object says that was not reported."""
+        for key, box, selected in self._near(resource.namespace):
+            if self.alerts.concerns(selected, resource.key, resource.labels):
+                self._reporter.compare(box, selected, resource)
+                self.wake(key, 0.0)
 
     def _report_progress(self, thing: Resource) -> None:
         """Report the current state of a flag set or rollout to commits and change requests."""

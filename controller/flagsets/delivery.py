@@ -14,6 +14,7 @@ from controller.flagsets.stage import BY_OWNER
 from controller.runtime.cache import Applier, Cache, at_version
 from controller.runtime.event import Occurrence
 from controller.runtime.setbacks import Stalled, Waiting
+from controller.runtime.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ def plan(
     *,
     prune: bool,
     taken: Mapping[ObjectKey, Taken] | None = None,
+    shard: Shard = WHOLE,
 ) -> Plan:
     """Compare `wanted` with `existing`: what the FlagSet wrote before, and any object in its place."""
     by_key = {known.key: known for known in existing}
@@ -55,6 +57,7 @@ def plan(
         for manifest in wanted
         if (known := by_key.get(key := ObjectKey.of(manifest))) is None
         or not matches(known, manifest, (taken or {}).get(key))
+        or _is_misplaced(known, manifest, shard)
     )
     others = [other for key, other in sorted(by_key.items()) if key not in keys and not other.deleting]
     shards = [shard for shard in others if shard.key.kind == flagshard.KIND]
@@ -81,6 +84,16 @@ def matches(existing: Resource, manifest: Mapping[str, Any], taken: Taken | None
         <= {(owner.get("uid"), owner.get("kind")) for owner in existing.owners}
         and (bool(owners) or not any(owner.get("kind") == flagset.KIND for owner in existing.owners))
     )
+
+
+def _is_misplaced(existing: Resource, manifest: Mapping[str, Any], shard: Shard) -> bool:
+    """Whether another shard would reconcile it."""
+    return shard.labels_of(existing.labels) != shard.labels_of(manifest["metadata"]["labels"])
+
+
+def _with_labels(manifest: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, Any]:
+    meta = manifest["metadata"]
+    return {**manifest, "metadata": {**meta, "labels": {**meta["labels"], **labels}}}
 
 
 def belongs_to(resource: Resource, name: str) -> bool:
@@ -201,6 +214,8 @@ class DeliveryWriter:
 
     objects: Cache
     writer: Applier
+    shard: Shard = WHOLE
+    """What is written gets its labels of the FlagSet."""
 
     async def deliver(
         self, resource: Resource, state: AppliedObjects, spec: FlagSetSpec, now: datetime
@@ -210,7 +225,15 @@ class DeliveryWriter:
             return (), None
         existing = self._existing_objects(resource, state)
         versions = {known.key: known.resource_version for known in existing}
-        steps = plan(state.manifests, existing, prune=spec.prune, taken=state.taken)
+        labels = self.shard.labels_of(resource.labels)
+        wanted = [_with_labels(manifest, labels) for manifest in state.manifests]
+        steps = plan(wanted, existing, prune=spec.prune, taken=state.taken, shard=self.shard)
+        found = {known.key: known for known in existing}
+        for manifest in steps.write:
+            known = found.get(ObjectKey.of(manifest))
+            if known is not None and _is_misplaced(known, manifest, self.shard):
+                # The FlagSet was given to another shard: that is no change by another.
+                state.settled = False
         for manifest in steps.write:
             self._require_ownership(resource, manifest)
         if state.settled and spec.drift_policy is DriftPolicy.WARN:

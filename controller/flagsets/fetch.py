@@ -27,7 +27,7 @@ from evaluator.flags.layer import as_read
 from evaluator.flags.merge import Parsed, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from controller.flagsets.dependencies import Artifacts
     from controller.runtime.cache import Cache
@@ -52,8 +52,8 @@ class ArtifactReader:
     """Hosts of downloads, `name` or `name:port`; one that begins with a dot matches all names with that end.
     """
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
-    own: str = ""
-    """Our own artifact server, which asks for a token: `name:port` or `name` (port 80); empty: none."""
+    own: Callable[[], Collection[str]] = tuple
+    """Our own artifact servers, which ask for a token: each `name:port` or `name` (port 80)."""
     token: Callable[[], str | None] = lambda: None
     judged: Hosts = JUDGED
     """Which addresses `hosts` may have, as authors of Services choose them; `own` is not judged."""
@@ -122,8 +122,8 @@ class ArtifactReader:
         return {"Authorization": f"Basic {login}"}
 
     def _is_own(self, url: URL) -> bool:
-        """Whether it names our own artifact server. Raises ValueError where `own` is no host."""
-        return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
+        """Whether it names an artifact server of ours. Raises ValueError where one of `own` is no host."""
+        return any(_origin(url) == _origin(URL(f"http://{own}")) for own in self.own())
 
     def require_allowed(self, url: URL, where: str) -> None:
         """Raise Stalled (AccessDenied) for other hosts than `hosts`: otherwise a writer of a source's status

@@ -53,6 +53,7 @@ from controller.flagsets.limited_build import build_in_thread
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.host.times import parse_time
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ class FlagSetReconciler:
     """Our own namespace, whose FlagPolicies judge the flag sets of others."""
     build: Build = build_in_thread
     advise: messages.Advise = messages.IN_CLUSTER
+    shard: Shard = WHOLE
     memory: dict[ObjectKey, Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
     """For each FlagSet, the time until which an artifact that cannot be read does not count as a failure."""
@@ -375,7 +377,7 @@ class FlagSetReconciler:
         self, resource: Resource, spec: FlagSetSpec, state: AppliedObjects, so_far: _SoFar, now: datetime
     ) -> None:
         writer = self.writer(resource.namespace, spec.service_account_name)
-        delivery = DeliveryWriter(self.objects, writer)
+        delivery = DeliveryWriter(self.objects, writer, self.shard)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 

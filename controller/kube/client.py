@@ -109,15 +109,12 @@ class ClusterReader:
             versions.append(version)
         return frozenset(uids), min(versions)
 
-    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
-        """The Leases with these labels: when each was renewed last, by name. Raises Failed."""
+    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+        """The Leases with these labels, by name. Raises Failed."""
         query = {"labelSelector": ",".join(f"{key}={text}" for key, text in labels.items())}
         path = path_of("coordination.k8s.io/v1", "Lease", namespace)
         page = require_object(await self.requests.ask("GET", path, query), "leases", "")
-        return {
-            lease["metadata"]["name"]: str((lease.get("spec") or {}).get("renewTime") or "")
-            for lease in page.get("items") or ()
-        }
+        return {lease["metadata"]["name"]: lease for lease in page.get("items") or ()}
 
     async def secret(self, namespace: str, name: str) -> SecretContent | None:
         """A Secret's content by key, or None. Never kept. Raises Failed, which says how to grant the right

@@ -68,6 +68,9 @@ class Lease:
     namespace: str
     name: str
     identity: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Written with every renewal: what the leader says of itself."""
     now: Callable[[], datetime] = now
     timing: LeaseTiming = LeaseTiming()
     _observed: _Observed = field(default_factory=_Observed)
@@ -186,7 +189,10 @@ class Lease:
             transitions = before.get("leaseTransitions", -1) + 1
             spec |= {"holderIdentity": self.identity, "acquireTime": moment, "leaseTransitions": transitions}
         path = self._path if method == "PUT" else path_of(_API_VERSION, "Lease", self.namespace)
-        answer = await self.cluster.request(method, path, {}, {**lease, "spec": spec})
+        meta = dict(lease["metadata"])
+        for name, said in (("labels", self.labels), ("annotations", self.annotations)):
+            meta[name] = {**(meta.get(name) or {}), **said}
+        answer = await self.cluster.request(method, path, {}, {**lease, "metadata": meta, "spec": spec})
         if answer.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
             if answer.status != HTTPStatus.CONFLICT:
                 log.warning("the Lease was not written: the API server answers %s", answer.status)

@@ -15,7 +15,7 @@ import orjson
 from controller.api import flagshard
 from controller.api.flagrollout import PROMOTE
 from controller.api.flagset import LABEL, proven_writer
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import SHARD_KEY, ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import rollout_entries
 from controller.api.status import SUPERSEDED, TRUE
@@ -173,7 +173,7 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
     ours = {key: text for key, text in annotations.items() if key.startswith(PROVENANCE_PREFIX)}
-    labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
+    labels = {key: text for key, text in (meta.get("labels") or {}).items() if key in {LABEL, SHARD_KEY}}
     kept = {name: meta.get(name) for name in _KEPT}
     managers = [
         {"manager": entry.get("manager")}

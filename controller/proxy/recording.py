@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagconfiguration import KIND as CONFIGURATION
 from controller.api.flagreceipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
-from controller.api.meta import API_VERSION, Resource
+from controller.api.meta import API_VERSION, SHARD_KEY, Resource
 from controller.runtime.setbacks import Setback
 from evaluator.host.times import micro_timestamp
 
@@ -198,7 +198,8 @@ class Recorder:
             "metadata": {
                 "name": receipt_name(owner.name, self.identity),
                 "namespace": owner.namespace,
-                "labels": PROXY_LABEL,
+                "labels": PROXY_LABEL
+                | {key: owner.labels[key] for key in [SHARD_KEY] if key in owner.labels},
                 "ownerReferences": [owner.owner_reference],
             },
             "spec": {"configuration": owner.name, "proxy": self.identity},

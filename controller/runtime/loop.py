@@ -14,6 +14,7 @@ from controller.runtime.event import EventSink, EventType
 from controller.runtime.queue import KeyedQueue, RetryLater
 from controller.runtime.result import Result, Settled, progressing_status, settle
 from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,7 +181,7 @@ class Outputs:
 class Loop:
     """Reconciles the objects of one kind from its queue."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         reconciler: Reconciler,
         objects: Cache,
@@ -189,7 +190,10 @@ class Loop:
         now: Callable[[], datetime],
         queue: KeyedQueue[ObjectKey],
         timing: LoopTiming = LoopTiming(),
+        shard: Shard = WHOLE,
     ) -> None:
+        """`shard`: objects of others are left to them."""
+        self._shard = shard
         self._reconciler = reconciler
         self._objects = objects
         self._outputs = outputs
@@ -221,17 +225,20 @@ class Loop:
         that the status shows, and for a status that does not fit.
         """
         resource = self._statuses.newest(key)
-        if resource is None or resource.deleting or not is_worked_on(self._reconciler, resource):
-            # Deleted after it was queued, or left alone: nothing is counted.
+        if resource is None or resource.deleting or not self._shard.owns(resource):
+            # Deleted or moved to another shard after it was queued: nothing is counted.
+            return
+        if not is_worked_on(self._reconciler, resource):
             return
         started = asyncio.get_running_loop().time()
         result = await self._reconcile(resource)
         # Compare the new status with the newest object, which we or the user may have written meanwhile.
         latest = self._statuses.newest(key)
-        if latest is None:
-            # The object was deleted during its reconcile: forget its state, too.
+        if latest is None or not self._shard.owns(latest):
+            # Deleted or moved to another shard during its reconcile: forget its state, too.
             self.forget(key)
-        if latest is None or latest.uid != resource.uid:
+            return
+        if latest.uid != resource.uid:
             return
         settled = settle(_as_observed(resource, latest), result, self._now())
         self._outputs.observer.count_reconcile(key, result.kind, asyncio.get_running_loop().time() - started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -20,16 +21,17 @@ from evaluator.host.times import parse_time
 from evaluator.server.families import PortMetrics, share_families
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from prometheus_client.core import Metric
 
-    from controller.api.meta import ObjectKey
+    from controller.api.meta import ObjectKey, Resource
     from controller.api.status import Status
     from controller.runtime.cache import Cache
     from controller.runtime.process import Role
     from controller.runtime.queue import KeyedQueue
+    from controller.runtime.shards import ShardFollower
     from controller.runtime.watch_health import WatchHealth
 
 
@@ -49,14 +51,14 @@ _STATES: Final[Mapping[Phase, float]] = {
 }
 
 
-def override_metrics(objects: Cache) -> Iterator[Metric]:
+def override_metrics(objects: Iterable[Resource]) -> Iterator[Metric]:
     """Metrics of FlagOverrides."""
     active = GaugeMetricFamily(
         "flagstaff_override_active",
         "1 while a FlagOverride is in force.",
         labels=("namespace", "name", "flag_set", "flag"),
     )
-    for resource in objects.of_kind(flagoverride.KIND):
+    for resource in objects:
         if FlagOverrideStatus.of(resource).state != ACTIVE:
             continue
         try:
@@ -67,7 +69,7 @@ def override_metrics(objects: Cache) -> Iterator[Metric]:
     yield active
 
 
-def rollout_metrics(objects: Cache) -> Iterator[Metric]:
+def rollout_metrics(objects: Iterable[Resource]) -> Iterator[Metric]:
     """Metrics of FlagRollouts, of those with a status."""
     state = GaugeMetricFamily(
         "flagstaff_rollout_status",
@@ -84,7 +86,7 @@ def rollout_metrics(objects: Cache) -> Iterator[Metric]:
         "The newest value of a rollout's metric; of tests the evidence.",
         labels=("namespace", "name", "candidate", "metric"),
     )
-    for resource in objects.of_kind(flagrollout.KIND):
+    for resource in objects:
         status = FlagRolloutStatus.of(resource)
         if status.phase is None:
             continue
@@ -178,9 +180,9 @@ class ControllerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
-        yield GaugeMetricFamily(
-            "flagstaff_leader", "1 while this replica leads.", value=float(self._role.leading)
-        )
+        leader = GaugeMetricFamily("flagstaff_leader", "1 while this replica leads.", labels=("lease",))
+        leader.add_metric((self._role.lease,), float(self._role.leading))
+        yield leader
         depth = GaugeMetricFamily(
             "flagstaff_queue_depth", "Objects that are waiting to be reconciled.", labels=("kind",)
         )
@@ -189,10 +191,14 @@ class ControllerMetrics(Collector):
         yield depth
         yield from watch_metrics(self._watches)
         yield from self._of_objects()
-        yield from override_metrics(self._objects)
-        yield from rollout_metrics(self._objects)
+        yield from override_metrics(self._own(self._objects.of_kind(flagoverride.KIND)))
+        yield from rollout_metrics(self._own(self._objects.of_kind(flagrollout.KIND)))
         if self._role.leading:
             yield self._of_evaluators()
+
+    def _own(self, objects: Iterable[Resource]) -> Iterator[Resource]:
+        """Those of other shards are measured there."""
+        return filter(self._role.shard.owns, objects)
 
     def _of_objects(self) -> Iterator[Metric]:
         conditions = GaugeMetricFamily(
@@ -209,7 +215,7 @@ class ControllerMetrics(Collector):
             "Time since a remote provider confirmed its flags last; 0 while it does.",
             labels=("namespace", "name", "provider"),
         )
-        for resource in self._objects:
+        for resource in self._own(self._objects):
             if resource.key.kind not in self._queues:
                 continue
             key = (resource.key.kind, resource.namespace, resource.name)
@@ -238,7 +244,7 @@ class ControllerMetrics(Collector):
             "Evaluators by what they serve, and streams of subscribers that send no receipts.",
             labels=("namespace", "name", "state"),
         )
-        for resource in self._objects:
+        for resource in self._own(self._objects):
             status = status_of(resource)
             if not isinstance(status, ConfigurationStatus) or status.total is None:
                 continue
@@ -248,6 +254,33 @@ class ControllerMetrics(Collector):
                 evaluators.add_metric((*key, "lagging"), status.total - served)
                 evaluators.add_metric((*key, "delivered"), status.delivered or 0)
         return evaluators
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardMetrics(Collector):
+    """Objects that no controller reconciles, which the default one reports, or more than one."""
+
+    follower: ShardFollower | None
+    """None: this controller selects every object."""
+    objects: Cache
+    kinds: Collection[str]
+    role: Role
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        owners = GaugeMetricFamily(
+            "flagstaff_object_shards",
+            "How many controllers reconcile an object, where that is not one.",
+            labels=("kind", "namespace", "name"),
+        )
+        own, living = self.role.shard, None if self.follower is None else self.follower.living
+        if self.role.leading and living is not None:
+            for resource in self.objects:
+                if resource.key.kind in self.kinds and (own.is_default or own.owns(resource)):
+                    number = sum(shard.owns(resource) for shard in living)
+                    if number != 1:
+                        owners.add_metric((resource.key.kind, resource.namespace, resource.name), number)
+        yield owners
 
 
 class ProcessMetrics(Collector):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.runtime.setbacks import Failed, Setback
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.http.messages import Headers, Request, Response, Streamed
 from evaluator.http.routes import Routes
 
@@ -84,6 +85,10 @@ class Role:
     leading: bool = False
     election: Election | None = None
     """None: there is one replica."""
+    lease: str = ""
+    """What replicas compete for."""
+    shard: Shard = WHOLE
+    """What the leader reconciles."""
 
     def require_leading(self) -> None:
         """Asked before each write of a leader. Raises Failed (NotLeading) once another may lead."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api.meta import REQUESTS, ObjectKey, Resource
+from controller.runtime.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -82,8 +83,12 @@ class Dispatcher:
         stages: Collection[Reconciles],
         loops: Mapping[str, Loop],
         also: Iterable[Callable[[Change], Iterable[ObjectKey]]] = (),
+        shard: Shard = WHOLE,
     ) -> None:
-        """`loops` by kind. Each of `also` receives every change and returns further objects to reconcile."""
+        """`loops` by kind. Each of `also` receives every change and returns further objects to reconcile.
+        Those of other shards are left to them.
+        """
+        self._shard = shard
         self._cache = cache
         self._stages = stages
         self._loops = loops
@@ -92,10 +97,14 @@ class Dispatcher:
 
     def on_change(self, change: Change) -> None:
         """Handle a change that is already in the cache."""
-        key = change.latest.key
-        if change.after is None and key.kind in self._loops:
+        before, after, key = change.before, change.after, change.latest.key
+        moved = before is not None and self._shard.owns(before) and after is not None
+        if key.kind in self._loops and (after is None or (moved and not self._shard.owns(after))):
             self._loops[key.kind].forget(key)
         keys = keys_to_wake(self._stages, self._cache, change)
+        labels_of = self._shard.labels_of
+        if before is not None and after is not None and labels_of(before.labels) != labels_of(after.labels):
+            keys.add(key)
         for keys_of in self._also:
             keys.update(keys_of(change))
         for key in keys:
@@ -103,7 +112,8 @@ class Dispatcher:
 
     def wake(self, key: ObjectKey) -> None:
         """Reconcile an object now, if its kind has a loop."""
-        if key.kind in self._loops:
+        resource = self._cache.get(key)
+        if key.kind in self._loops and (resource is None or self._shard.owns(resource)):
             self._loops[key.kind].wake(key)
 
     def wake_all(self) -> None:

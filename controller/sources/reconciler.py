@@ -19,6 +19,7 @@ from controller.runtime.cache import Applier, Cache, at_version
 from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import FULL, Failed, Setback, Stalled
+from controller.runtime.shards import WHOLE, Shard
 from controller.sources.backend import BackendFactory, FetchRequest
 from controller.sources.freshness import Freshness, PendingPushes, PollSchedule
 from controller.sources.include import copy_included, find_included
@@ -59,6 +60,8 @@ class Exporter:
     objects: Cache
     writer: Callable[[str, str | None], ExportWriter]
     """Returns the writer with the rights of a namespace's service account."""
+    shard: Shard = WHOLE
+    """What is written gets its labels of the FlagSource."""
 
     async def publish(
         self, source: Resource, artifact: ArtifactStatus, account: str | None, now: datetime
@@ -72,9 +75,14 @@ class Exporter:
                 "OwnershipConflict",
                 f"{EXPORTED} {source.name} belongs to another; remove it, or rename the FlagSource",
             )
-        manifest = _manifest(source)
+        labels = self.shard.labels_of(source.labels)
+        manifest = _manifest(source, labels)
         writer = self.writer(source.namespace, account)
-        if exported is None or exported.spec != manifest["spec"]:
+        if (
+            exported is None
+            or exported.spec != manifest["spec"]
+            or self.shard.labels_of(exported.labels) != labels
+        ):
             try:
                 decided = at_version(manifest, "" if exported is None else exported.resource_version)
                 body, _ = await writer.apply(decided, manager=_MANAGER)
@@ -107,7 +115,7 @@ class Exporter:
         return self.objects.get(ObjectKey(EXPORTED, source.namespace, source.name))
 
 
-def _manifest(source: Resource) -> dict[str, Any]:
+def _manifest(source: Resource, labels: Mapping[str, str]) -> dict[str, Any]:
     named = {"apiVersion": API_VERSION, "kind": KIND, "name": source.name}
     return {
         "apiVersion": FLUX,
@@ -115,7 +123,7 @@ def _manifest(source: Resource) -> dict[str, Any]:
         "metadata": {
             "name": source.name,
             "namespace": source.namespace,
-            "labels": {LABEL: source.name},
+            "labels": {LABEL: source.name, **labels},
             "ownerReferences": [source.owner_reference | {"controller": True}],
         },
         "spec": {"sourceRef": {**named, "namespace": source.namespace}},
@@ -289,10 +297,11 @@ class Leftovers:
     """Each removes one backend's unused files, such as mirrors of repositories."""
     now: Callable[[], datetime]
     sweep_after: float = SWEEP
+    shard: Shard = WHOLE
 
     async def remove_artifacts(self) -> None:
-        """Remove artifacts of sources that were deleted while no controller ran."""
-        sources = [source.key for source in self.cache.of_kind(KIND)]
+        """Remove artifacts of sources that were deleted, or given to another shard, while none ran."""
+        sources = [source.key for source in self.cache.of_kind(KIND) if self.shard.owns(source)]
         try:
             await asyncio.to_thread(self.keep, sources)
         except Setback as setback:

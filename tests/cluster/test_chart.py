@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
+from controller.api.meta import SHARD_KEY
+from controller.app.settings import ControllerSettings, settings_of
 from tests.cluster.patience import within
 from tests.cluster.plane import run_plane
 from tests.helm import program as helm_program
+from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,6 +152,60 @@ def test_values_reach_the_deployments(helm: Callable[..., str]) -> None:
     assert all(pod["imagePullSecrets"] == [{"name": "pull"}] for pod in pods.values())
 
 
+SHARDED: Final = ("--set", "sharding.shards={shard1,shard2}", "--set", "components.monitoring=true")
+
+
+def test_each_shard_has_a_deployment_services_and_a_budget_of_its_own(helm: Callable[..., str]) -> None:
+    plain = objects(helm("template", "x", str(CHART), "-n", "platform", *SHARDED[2:]))
+    rendered: dict[Identity, Any] = dict(
+        objects(helm("template", "x", str(CHART), "-n", "platform", *SHARDED))
+    )
+    assert rendered.keys() - plain.keys() == {
+        (kind, "platform", f"flagstaff-{name}-{shard}")
+        for shard in ("shard1", "shard2")
+        for kind, name in (
+            ("Deployment", "controller"), ("PodDisruptionBudget", "controller"),
+            ("Service", "artifacts"), ("Service", "receiver"),
+        )
+    }  # fmt: skip
+    changed = [identity for identity in plain if rendered[identity] != plain[identity]]
+    assert changed == [("Deployment", "platform", "flagstaff-controller")]
+    for shard in ("", "shard1", "shard2"):
+        name = f"flagstaff-controller-{shard}" if shard else "flagstaff-controller"
+        pods = {"app.kubernetes.io/name": name}
+        deployment = rendered["Deployment", "platform", name]["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        assert deployment["selector"]["matchLabels"] == pods
+        # The network policy and the monitors know them by these.
+        assert labels == {
+            **pods, "app.kubernetes.io/part-of": "flagstaff", "app.kubernetes.io/component": "controller",
+        }  # fmt: skip
+        assert deployment["template"]["spec"]["serviceAccountName"] == "flagstaff-controller"
+        [container] = deployment["template"]["spec"]["containers"]
+        environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+        settings = settings_of(
+            ControllerSettings,
+            watch_label_selector=environment["FLAGSTAFF_WATCH_LABEL_SELECTOR"],
+            namespace="platform",
+        )
+        assert settings.shard.owns(thing("FlagSet", "a", labels={SHARD_KEY: shard} if shard else {}))
+        service = settings.artifact_server(9090).partition(".")[0]
+        for of in (service, service.replace("artifacts", "receiver")):
+            selected = rendered["Service", "platform", of]["spec"]["selector"]
+            assert selected == {**pods, "flagstaff.dev/leader": settings.lease}
+        budget = rendered["PodDisruptionBudget", "platform", name]["spec"]
+        assert budget["selector"]["matchLabels"] == pods
+
+
+@pytest.mark.parametrize("option", ["lease-name", "artifact-address", "watch-label-selector"])
+def test_an_option_that_would_be_the_same_for_every_shard_is_refused(
+    helm: Callable[..., str], option: str
+) -> None:
+    given = ("--set", f"controller.settings.{option}=x")
+    output = helm("template", "x", str(CHART), *SHARDED, *given, check=False)
+    assert f"controller.settings.{option} would be the same for every shard" in output
+
+
 SCOPE: Final = {"matchLabels": {"team": "shop"}}
 
 
@@ -183,6 +240,8 @@ def test_one_selector_scopes_every_webhook_that_no_label_opts_in_to(
         ("proxy.replicas=many", "replicas"),
         ("crds.skip={nothing}", "skip"),
         ("controller.settings.SOURCE=x", "SOURCE"),
+        ("sharding.shards={Shard_1}", "shards"),
+        ("sharding.shards={a,a}", "shards"),
     ],
 )
 def test_a_value_that_the_schema_does_not_know_is_refused(

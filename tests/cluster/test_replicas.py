@@ -152,7 +152,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane,
 
     with run_replica(process):
         process.wait_leads()
-        within(lambda: label() == "true")
+        within(lambda: label() == "labels")
         assert process.end(signal.SIGTERM) == 0, process.log_text()[-4000:]
     assert label() is None
 
@@ -160,7 +160,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane,
 @pytest.mark.slow
 def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(spare: Plane, tmp_path: Path) -> None:
     api, name = Api(spare), fresh("flagstaff-controller")
-    meta = {"name": name, "labels": {"flagstaff.dev/leader": "true"}}
+    meta = {"name": name, "labels": {"flagstaff.dev/leader": "left"}}
     api.ask("POST", path_of("pod", SYSTEM), {"metadata": meta, "spec": deployed_pod()})
     standby = ControllerProcess(spare, tmp_path / "b", "--lease-name", "left", name=name)
     standby.command = ["env", f"POD_NAME={name}", *standby.command]
@@ -175,7 +175,10 @@ def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:
     output = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/base/controller.yaml"))
     assert output.count("serverside-applied") == 4
     services = json.loads(spare.kubectl("get", "services", "-n", SYSTEM, "-o", "json"))["items"]
-    wanted = {"flagstaff.dev/leader": "true", "app.kubernetes.io/name": "flagstaff-controller"}
+    wanted = {
+        "flagstaff.dev/leader": "flagstaff-controller",
+        "app.kubernetes.io/name": "flagstaff-controller",
+    }
     assert [each["spec"]["selector"] for each in services] == [wanted, wanted]
 
 

@@ -83,7 +83,7 @@ def meta(**fields: Any) -> dict[str, Any]:
 def test_of_pods_it_labels_its_own_and_annotates_others_for_changed_flags(policed: Policed) -> None:
     for name in ("own", "other"):
         policed.give("Pod", name, **TEMPLATE)
-    leader, changed = {"flagstaff.dev/leader": "true"}, {"flagstaff.dev/flags-changed": "2"}
+    leader, changed = {"flagstaff.dev/leader": "flagstaff-controller"}, {"flagstaff.dev/flags-changed": "2"}
     label = "changes no label of a pod but"
     within(partial(policed.is_denied, label, "pod", "other", meta(labels=leader)))
     assert policed.is_denied(label, "pod", "own", meta(labels={"app": None}))

@@ -22,6 +22,7 @@ from controller.runtime.hosts import Hosts
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
 from controller.runtime.setbacks import Setback
+from controller.runtime.shards import WHOLE, Shard
 from controller.runtime.watches import indexes_of
 from tests.worlds.objects import thing
 
@@ -94,12 +95,14 @@ async def http_sender(hosts: Hosts | None = None, *, local: bool = True) -> Asyn
 class Desk:
     """An outbox that leads, and the objects that it knows; `chat` is a provider whose box was read."""
 
-    def __init__(self, *objects: Resource, kept: FlagProviderStatus | None = None) -> None:
+    def __init__(
+        self, *objects: Resource, kept: FlagProviderStatus | None = None, shard: Shard = WHOLE
+    ) -> None:
         self.objects = Cache(indexes_of((FLAG_PROVIDERS, FLAG_ALERTS)))
         self.woken: list[tuple[ObjectKey, float]] = []
         self.now = NOW
         self.outbox = Outbox(
-            self.objects, lambda: self.now, lambda key, delay: self.woken.append((key, delay))
+            self.objects, lambda: self.now, lambda key, delay: self.woken.append((key, delay)), shard
         )
         self.objects.react(self.outbox.on_change)
         self.provider = thing("FlagProvider", "chat", {"type": "generic"})

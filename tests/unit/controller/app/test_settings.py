@@ -50,6 +50,8 @@ WRONG = {
     "neither yes nor no": (ControllerSettings, "allow_local", "perhaps", "a valid boolean"),
     "an unknown word": (ProxySettings, "auth", "maybe", "'off', 'warn' or 'enforce'"),
     "an unknown form": (ControllerSettings, "log_format", "xml", "'console' or 'json'"),
+    "a shard's lost label": (ControllerSettings, "watch_label_selector", "key=", "'key=' is no requirement"),
+    "a Lease that is no label": (ControllerSettings, "lease_name", "a" * 64, "at most 63 lower-case letters"),
     "no object": (ProxySettings, "context", "[1]", "a JSON object"),
     "no URL": (ControllerSettings, "events_addr", "flux:80", "a URL such as"),
     "not even JSON": (ProxySettings, "context", "[" * 100_000, "a JSON object"),
@@ -62,6 +64,38 @@ def test_an_invalid_option_is_refused_with_its_name(
 ) -> None:
     with pytest.raises(InvalidOptionError, match=rf"^--{name.replace('_', '-')} is .*: must be .*{must}"):
         settings_of(kind, **{name: text})
+
+
+def test_an_empty_selector_is_refused_as_a_shard_would_reconcile_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLAGSTAFF_WATCH_LABEL_SELECTOR", "")
+    with pytest.raises(
+        InvalidOptionError, match=r"^FLAGSTAFF_WATCH_LABEL_SELECTOR is '': must not be empty, as it would"
+    ):
+        settings_of(ControllerSettings)
+
+
+SHARDS = {
+    None: ("flagstaff-controller", "flagstaff-artifacts"),
+    "!sharding.fluxcd.io/key": ("flagstaff-controller", "flagstaff-artifacts"),
+    "sharding.fluxcd.io/key=shard1": ("flagstaff-controller-shard1", "flagstaff-artifacts-shard1"),
+}
+
+
+@pytest.mark.parametrize(("selector", "names"), SHARDS.items(), ids=map(str, SHARDS))
+def test_lease_and_service_are_named_after_the_shard(selector: str | None, names: tuple[str, str]) -> None:
+    given = {} if selector is None else {"watch_label_selector": selector}
+    settings = settings_of(ControllerSettings, namespace="flags", **given)
+    assert settings.lease == names[0]
+    assert settings.artifact_server(9090) == f"{names[1]}.flags.svc.cluster.local.:9090"
+
+
+def test_names_that_are_given_win_over_those_of_the_shard() -> None:
+    settings = settings_of(
+        ControllerSettings, watch_label_selector="team=a", lease_name="mine", artifact_address="a:1"
+    )
+    assert (settings.lease, settings.artifact_server(9090)) == ("mine", "a:1")
 
 
 def test_a_pod_s_name_is_ours_and_without_one_no_two_processes_share_theirs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,11 +29,11 @@ class Leases:
     asked: int = 0
     deleted: list[tuple[str, str]] = field(default_factory=list)
 
-    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
+    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
         self.asked += 1
         if self.fails:
             raise Failed("ApiServerUnavailable", "no")
-        return self.renewed
+        return {name: {"spec": {"renewTime": moment}} for name, moment in self.renewed.items()}
 
     async def delete(
         self, _version: str, kind: str, _namespace: str, name: str, *, uid: str = "", version: str = ""

@@ -7,7 +7,7 @@ import json
 import tracemalloc
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from controller.api.meta import ObjectKey
 from controller.events.alert_messages import event_json
 from controller.events.outbox import MOST_EARLY
 from controller.events.provider_outbox import MOST_REPORTED
+from controller.runtime.shards import Shard
 from tests.statuses import stored_fields
 from tests.worlds.events import CHAT, Desk, alert, event, failure_event, status
 from tests.worlds.objects import thing
@@ -322,3 +323,23 @@ def test_of_a_burst_before_the_box_was_read_little_is_kept() -> None:
     desk.outbox.begin()
     desk.accept(*burst(range(1_000)))
     assert growth(lambda: desk.accept(*burst(range(1_000, 3_000)))) < 4_000_000
+
+
+def test_failure_end_and_news_of_another_shard_s_object_are_told_by_its_status() -> None:
+    """No Event of it comes to the default controller, which sends all alerts."""
+    desk = Desk(alert(), shard=Shard.of("!shard", ()))
+    learned = iter(range(2, 9))
+
+    def learn(found: dict[str, Any], **labels: str) -> list[str]:
+        version = str(next(learned))
+        desk.objects.learn(thing("FlagSet", "flags", status=found, resourceVersion=version, labels=labels))
+        return desk.waiting_reasons()
+
+    desk.outbox.settled = True
+    assert learn(status(digest="sha256:aaaa"), shard="a") == []
+    assert learn(status("BuildFailed"), shard="a") == ["BuildFailed"]
+    assert learn(status("BuildFailed"), shard="a") == ["BuildFailed"]
+    assert learn(status(digest="sha256:aaaa"), shard="a") == ["BuildFailed", "Recovered"]
+    assert len(learn(status(digest="sha256:bbbb"), shard="a")) == 3
+    # Of its own objects it has the Events.
+    assert len(learn(status(digest="sha256:cccc"))) == 3

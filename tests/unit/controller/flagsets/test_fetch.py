@@ -259,7 +259,7 @@ OWN = [
 
 @pytest.mark.parametrize(("own", "url"), OWN)
 def test_our_own_server_is_known_however_it_is_written(own: str, url: str) -> None:
-    mine = ArtifactReader(lambda _: None, own=own, token=lambda: "s3cret")
+    mine = ArtifactReader(lambda _: None, own=lambda: [own], token=lambda: "s3cret")
     archive = URL(url).with_path("/flagsource/shop/flags/a")
     mine.require_allowed(archive, url)
     assert mine.headers("shop", archive) == {"Authorization": "Bearer s3cret"}
@@ -267,7 +267,7 @@ def test_our_own_server_is_known_however_it_is_written(own: str, url: str) -> No
 
 @pytest.mark.parametrize("url", ["https://artifacts.example.com/a", "http://artifacts.example.com:81/a"])
 def test_another_port_of_our_own_host_is_not_ours(url: str) -> None:
-    mine = ArtifactReader(lambda _: None, own="artifacts.example.com", token=lambda: "s3cret")
+    mine = ArtifactReader(lambda _: None, own=lambda: ["artifacts.example.com"], token=lambda: "s3cret")
     with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS"):
         mine.require_allowed(URL(url), url)
 
@@ -301,6 +301,7 @@ SHOWN = {
         None,
     ),
     "no archive": ("127.0.0.1:{}", "http://127.0.0.1:{}/else", "s3cret", None),
+    "that of another shard": ("flagstaff-artifacts.svc:9090 127.0.0.1:{}", OURS, "s3cret", "Bearer s3cret"),
 }
 
 
@@ -310,7 +311,7 @@ async def test_our_token_is_shown_to_our_own_server_alone(
 ) -> None:
     port, asked = shown
     reader = ArtifactReader(
-        lambda _: None, ("127.0.0.1",), own=own.format(port), token=lambda: token, judged=ANY
+        lambda _: None, ("127.0.0.1",), own=lambda: own.format(port).split(), token=lambda: token, judged=ANY
     )
     assert await reader.read("shop", artifact(url.format(port))) == CONTENT
     assert asked == [expected]

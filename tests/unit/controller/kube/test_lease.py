@@ -129,6 +129,18 @@ async def test_a_renewal_changes_its_time_alone(cluster: Cluster, leases: Leases
     assert leases.lease["spec"] == {**before, "renewTime": "2026-01-31T12:00:00.000000Z"}
 
 
+async def test_each_renewal_says_again_what_the_leader_says_of_itself(
+    cluster: Cluster, leases: Leases
+) -> None:
+    mine = replace(lease(cluster), labels={"part": "x"}, annotations={"selects": "a=1"})
+    assert await ours(mine)
+    assert leases.lease is not None
+    leases.lease["metadata"] |= {"resourceVersion": "7", "labels": {"of": "another"}, "annotations": None}
+    assert await ours(mine)
+    said = leases.lease["metadata"]
+    assert (said["labels"], said["annotations"]) == ({"of": "another", "part": "x"}, {"selects": "a=1"})
+
+
 async def test_one_that_another_took_since_is_not_renewed(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
     for _ in range(2):

@@ -21,6 +21,7 @@ from controller.runtime.loop import Loop, LoopTiming, Outputs
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.host.backoff import Backoff
 from evaluator.host.logs import JsonLines
 from tests.statuses import find, read_condition
@@ -125,6 +126,7 @@ class RunLoop:
         places: int = 4,
         timing: LoopTiming = USUAL,
         backoff: float = 0.001,
+        shard: Shard = WHOLE,
     ) -> None:
         self.reconciler = ScriptedReconciler(list(results))
         self.objects = Cache()
@@ -136,7 +138,7 @@ class RunLoop:
         )
         self.loop = Loop(
             self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)),
-            now=lambda: NOW, queue=queue, timing=timing,
+            now=lambda: NOW, queue=queue, timing=timing, shard=shard,
         )  # fmt: skip
 
     def see(self, resource: Resource) -> None:
@@ -169,6 +171,27 @@ async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
         await around.wait_settled(2)
         assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
         assert around.reconciler.given[1].status == around.server.written[0]
+
+
+async def test_an_object_of_another_shard_is_neither_reconciled_nor_counted() -> None:
+    async with run_loop(RunLoop(shard=Shard.of("shard=a", ()))) as around:
+        around.see(resource_at(name="theirs", labels={"shard": "b"}))
+        around.see(resource_at(labels={"shard": "a"}))
+        await around.wait_settled(1)
+        assert [each.name for each in around.reconciler.given] == ["flags"]
+
+
+async def test_an_object_that_moves_to_another_shard_during_its_reconcile_gets_no_status_from_here() -> None:
+    around = RunLoop(shard=Shard.of("shard=a", ()))
+    around.reconciler.gate = asyncio.Event()
+    async with run_loop(around):
+        around.see(resource_at(labels={"shard": "a"}))
+        await until(lambda: around.reconciler.working)
+        around.objects.learn(resource_at(2, labels={"shard": "b"}))
+        around.reconciler.gate.set()
+        await until(lambda: not around.loop.queue.busy)
+        assert (around.server.written, around.observer.results) == ([], [])
+        assert around.reconciler.forgotten == [KEY]
 
 
 async def test_each_setback_counts_as_what_it_is_and_its_event_comes_before_the_status() -> None:
