@@ -11,11 +11,13 @@ from pydantic import BeforeValidator, Field, model_validator
 from controller.api import kind as record
 from controller.api.fields import (
     INT32,
+    Duration,
     Interval,
     LocalReference,
     Model,
     Name,
     ObjectName,
+    RuledModel,
     SpecProblem,
     SpecRule,
     in_schema,
@@ -25,6 +27,7 @@ from controller.api.fields import (
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import API_VERSION, GROUP, ObjectKey, Resource
+from controller.api.metrictemplate import MetricProvider
 from controller.api.parsing import InvalidTextError, normalise
 from controller.api.remote_provider import RemoteFlagProvider
 
@@ -90,6 +93,7 @@ SOURCE_API: Final = {
 SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"]
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 Variable = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
+LabelName = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
 VariableText = Annotated[str, Field(max_length=65536)]
 
 
@@ -176,6 +180,33 @@ class FlagTestsSpec(Model):
     """
 
 
+class DeletionGuard(RuledModel):
+    """When a flag that a revision deletes stays, since applications ask for it."""
+
+    RULES = (
+        SpecRule(
+            "self.provider.type == 'prometheus'",
+            "the metrics of evaluators are read from a provider of type prometheus",
+            lambda guard: guard.provider.type == "prometheus",
+        ),
+    )
+
+    requested_within: Annotated[Duration, Field(ge=60, le=31_536_000)]
+    """A flag stays at its last good definition if evaluators were asked for it in this time, such as `168h`,
+    or as long as that cannot be told.
+    """
+    provider: MetricProvider
+    """The Prometheus that has the evaluators' metrics, with the fields of a
+    [MetricTemplate](metrictemplate.md).
+    """
+    labels: dict[LabelName, Annotated[str, Field(max_length=253)]] = Field(
+        default_factory=dict, max_length=16
+    )
+    """Labels that the metrics must have, such as `namespace: shop`. Without them, requests for a flag of the
+    same key in another flag set count, too.
+    """
+
+
 class DecryptionSpec(Model):
     """How encrypted definitions are read."""
 
@@ -231,6 +262,8 @@ class FlagSetSpec(Model):
     """Whether a revision that would remove every flag, or more than a quarter and at least five of them,
     [waits](#what-to-do-when-it-fails) until the annotation `flagstaff.dev/accept-revision` names it.
     """
+    deletion_guard: DeletionGuard | None = None
+    """Keeps [flags that are asked for](../flag-life.md#deleting-a-flag) from being deleted."""
     tests: Annotated[FlagTestsSpec, in_schema(x_default=None)] = FlagTestsSpec()
     """What becomes of flags whose [tests](../authoring.md#in-a-cluster), the `*.flagtest.yaml` beside the
     definitions, fail.

@@ -60,8 +60,8 @@ def provider_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
 
 
 def rollout_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
-    """The hosts that MetricTemplates and webhooks of FlagRollouts may have. A metric server knows of every
-    tenant, so one inside the cluster is asked only where the operator names it.
+    """The hosts that MetricTemplates, webhooks of FlagRollouts and deletion guards may have. A metric server
+    knows of every tenant, so one inside the cluster is asked only where the operator names it.
     """
     return Hosts(
         settings.rollout_hosts,

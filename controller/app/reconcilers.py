@@ -49,6 +49,7 @@ from controller.pods.known_objects import KnownObjects
 from controller.pods.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 from controller.pods.upgrade_reconciler import EvaluatorUpgradeReconciler
 from controller.pods.upgrade_stage import EVALUATOR_UPGRADES
+from controller.rollouts.deleted_flags import DeletedFlags
 from controller.rollouts.metric_checks import MetricChecks
 from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
@@ -163,6 +164,8 @@ class RolloutChecks:
 
     checks: StepChecks
     hooks: Hooks
+    deleted: DeletedFlags
+    """Asks for FlagSets."""
 
 
 def open_rollout_checks(
@@ -181,7 +184,7 @@ def open_rollout_checks(
     )
     stack.push_async_callback(client.close)
     servers = AllowedServers(client, accounts.secret, allow_local=bool(settings.rollout_hosts))
-    return RolloutChecks(MetricChecks(objects, servers, count), WebhookCalls(servers))
+    return RolloutChecks(MetricChecks(objects, servers, count), WebhookCalls(servers), DeletedFlags(servers))
 
 
 ALERTS_AT_ONCE: Final = 256
@@ -351,6 +354,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         InputReader(accounts.secret, accounts.config_map),
         shared.settings.namespace,
         LimitedBuild(shared.tasks),
+        parts.asked.deleted,
         shard=shared.settings.shard,
     )
 

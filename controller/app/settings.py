@@ -332,8 +332,9 @@ class ControllerSettings(InjectionSettings, SharedSettings):
     )
     rollout_hosts: Hosts = Field(
         default=(),
-        description="hosts that MetricTemplates and webhooks of FlagRollouts may have, also in the cluster "
-        "and by plain http, written as for --source-hosts (default: public ones, by https)",
+        description="hosts that MetricTemplates, webhooks of FlagRollouts and deletion guards of FlagSets "
+        "may have, also in the cluster and by plain http, written as for --source-hosts (default: public "
+        "ones, by https)",
     )
     denied_rollout_hosts: Hosts = Field(
         default=DENIED,

@@ -81,6 +81,8 @@ class Circumstances(NamedTuple):
     """The layers of the flag set."""
     places: Mapping[str, tuple[str, int]] = {}
     """File and line of each flag's definition."""
+    kept: Mapping[str, str] = {}
+    """Why flags that the change deletes stay, by key."""
 
 
 class JudgedFlag(NamedTuple):

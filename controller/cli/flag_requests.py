@@ -9,18 +9,10 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Final
 
+from controller.authoring.request_queries import KEY, increase_query, who_was_asked
 from controller.cli.printing import UNREACHABLE, Exit
 
-_COUNTER: Final = "feature_flag_flagd_impression_total"
-_BY: Final = "by (feature_flag_key, namespace, job)"
-_QUERY: Final = (
-    f"sum {_BY} (increase({_COUNTER}[{{days}}d])) + sum {_BY} ("
-    f"(last_over_time({_COUNTER}[{{days}}d]) unless {_COUNTER} offset {{days}}d)"
-    f" or last_over_time({_COUNTER}[{{days}}d]) * 0)"
-)
-"""A counter begins at its first request, of which `increase` knows nothing: those that began since count
-whole.
-"""
+_BY: Final = (KEY, "namespace", "job")
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _SECONDS: Final = 30.0
 _MOST_DAYS: Final = 3_650
@@ -49,7 +41,7 @@ def requests_by_flag(address: str, within: int) -> dict[str, dict[str, float]]:
     """The evaluations of so many days by flag, and by namespace and job of the evaluators. Raises Exit."""
     import urllib3
 
-    query = urllib.parse.urlencode({"query": _QUERY.format(days=max(1, within))})
+    query = urllib.parse.urlencode({"query": increase_query(f"{max(1, within)}d", _BY)})
     # What is printed has no password of the URL.
     shown = address.rpartition("@")[2].removeprefix("http://").removeprefix("https://")
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -62,8 +54,7 @@ def requests_by_flag(address: str, within: int) -> dict[str, dict[str, float]]:
             raise Exit(f"{shown} answers {response.status} to a query, or at too great a length", UNREACHABLE)
         for result in json.loads(content)["data"]["result"]:
             labels = result["metric"]
-            who = "/".join(filter(None, (labels.get("namespace", ""), labels.get("job", ""))))
-            found[str(labels.get("feature_flag_key", ""))][who] = float(result["value"][1])
+            found[str(labels.get(KEY, ""))][who_was_asked(labels)] = float(result["value"][1])
     except urllib3.exceptions.HTTPError as error:
         raise Exit(f"{shown} cannot be asked: {type(error).__name__}", UNREACHABLE) from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):

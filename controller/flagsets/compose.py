@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.authoring.flag_test_runs import run_flag_tests
 from controller.authoring.policies import NO_POLICIES, TOO_MANY, TooManyJudgementsError, given_policies, judge
+from controller.flagsets.deletions import CODE
 from controller.flagsets.layers import (
     DEFAULT_PATHS,
     LayersRefused,
@@ -330,7 +331,10 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         # A repository that takes up policies has flags that do not meet them.
         kept = () if around.before is None else own.policies
         policies = own._replace(policies=(*given_policies(around.given), *kept))
-        unmet = _unmet_policies(judged.desired, policies, _placed(around, paths, layers))
+        unmet = [
+            *_unmet_policies(judged.desired, policies, _placed(around, paths, layers)),
+            *_kept_flags(around.kept),
+        ]
         failing += tuple(problem for problem in unmet if problem.severity is not Severity.ERROR)
         if errors := [problem for problem in unmet if problem.severity is Severity.ERROR]:
             judged = accept(_with_failures(parsed, errors), previous, rules)
@@ -360,6 +364,10 @@ def _with_failures(parsed: Parsed, failures: Sequence[Problem]) -> Parsed:
         # What concerns no single flag, such as a file that cannot be read, may be about any.
         whole_bad=True,
     )
+
+
+def _kept_flags(messages: Mapping[str, str]) -> list[Problem]:
+    return [Problem("", 0, 0, Severity.ERROR, CODE, message, flag=key) for key, message in messages.items()]
 
 
 def _placed(around: Circumstances, paths: Sequence[str], layers: Sequence[Layer]) -> Circumstances:

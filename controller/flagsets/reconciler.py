@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from controller.api.status import (
 )
 from controller.authoring.flag_life import expiries
 from controller.authoring.policies import Circumstances, selected_policies
+from controller.delivery.actions import AcceptRevision
 from controller.delivery.overrides import BY_FLAG_SET, in_force
 from controller.delivery.progress_words import override_events
 from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET, rollouts_of_set
@@ -39,6 +41,7 @@ from controller.flagsets.applied import (
 )
 from controller.flagsets.build import Built, observation_time, with_observation_time
 from controller.flagsets.compose import ProvenanceDetail, without_author
+from controller.flagsets.deletions import NONE_KEPT, DeletionCheck, KeptFlags, RequestReader
 from controller.flagsets.delivery import AppliedObjects, DeliveryWriter, belongs_to
 from controller.flagsets.dependencies import (
     CONCERNS,
@@ -124,6 +127,8 @@ class Memory:
     """Whether the objects in the cluster had been edited when this was built."""
     expiries: tuple[tuple[datetime, str], ...] = ()
     """(From when it is past its date, key) of flags that have a date."""
+    kept: KeptFlags = NONE_KEPT
+    """Flags that it deletes and that stay."""
 
     def serves(self, built_from: tuple[Any, ...], around: Circumstances) -> bool:
         """Return whether another build would give the same; only policies ask how the revision comes."""
@@ -168,6 +173,8 @@ class FlagSetReconciler:
     home: str = ""
     """Our own namespace, whose FlagPolicies judge the flag sets of others."""
     build: Build = build_in_thread
+    requests: RequestReader | None = None
+    """Who knows which flags are asked for; None where no FlagSet has a deletion guard."""
     advise: messages.Advise = messages.IN_CLUSTER
     shard: Shard = WHOLE
     memory: dict[ObjectKey, Memory] = field(default_factory=dict)
@@ -222,7 +229,8 @@ class FlagSetReconciler:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
             await self._keep(resource, spec, so_far, now)
             raise
-        so_far.requeue_after = min(so_far.requeue_after, _seconds_to_expiry(memory.expiries, now))
+        again = inf if memory.kept.ask_again is None else (memory.kept.ask_again - now).total_seconds()
+        so_far.requeue_after = min(so_far.requeue_after, again, _seconds_to_expiry(memory.expiries, now))
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind, self.advise)
         so_far.status |= messages.problems(attempt)
         if not memory.state.settled:
@@ -281,18 +289,18 @@ class FlagSetReconciler:
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
             # Once the edit is undone, the object shows again which revision it is of.
             memory = None
-        if memory is not None and memory.serves(built_from, around):
+        check = None if accepted else self._deletion_check(resource, spec, artifact)
+        if (
+            memory is not None
+            and memory.serves(built_from, around)
+            and not await _has_changed(memory, check, now)
+        ):
             return memory
         others = await self._needed_sets(resource, spec) if needed else ()
         archive = await self._read(resource, spec, artifact, now)
-        if memory is not None and memory.state.settled:
-            last: LastDelivered | None = LastDelivered(memory.built.composition.flag_set)
-        else:
-            written = objects_written_by(resource, spec, self.objects)
-            last = await asyncio.to_thread(last_applied, written, self.objects)
-            if last is not None and self.detail is ProvenanceDetail.COMMIT:
-                last = replace(last, flag_set=without_author(last.flag_set))
-        built = await self.build(archive, spec, artifact, resource, last, inputs.steps, others, around)
+        last = await self._last_delivered(resource, spec, memory)
+        build = partial(self.build, archive, spec, artifact, resource, last, inputs.steps, others)
+        built, kept = await _build_guarded(build, check, around, now)
         state = AppliedObjects(
             with_observation_time(built.manifests, artifact, resource.created, self.objects.get)
         )
@@ -303,10 +311,31 @@ class FlagSetReconciler:
             state.settled = _was_applied(resource, memory, built, state)
         memory = Memory(built_from, generation, around, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
-        memory.expiries = expiries(built.composition.flag_set)
+        memory.expiries, memory.kept = expiries(built.composition.flag_set), kept
         if built.manifests:
             self.memory[resource.key] = memory
         return memory
+
+    async def _last_delivered(
+        self, resource: Resource, spec: FlagSetSpec, memory: Memory | None
+    ) -> LastDelivered | None:
+        if memory is not None and memory.state.settled:
+            return LastDelivered(memory.built.composition.flag_set)
+        written = objects_written_by(resource, spec, self.objects)
+        last = await asyncio.to_thread(last_applied, written, self.objects)
+        if last is not None and self.detail is ProvenanceDetail.COMMIT:
+            return replace(last, flag_set=without_author(last.flag_set))
+        return last
+
+    def _deletion_check(
+        self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus
+    ) -> DeletionCheck | None:
+        if spec.deletion_guard is None or self.requests is None:
+            return None
+        override = self.advise(AcceptRevision(resource.key, artifact.revision))
+        return DeletionCheck(
+            self.requests, resource.namespace, spec.deletion_guard, override, max(60.0, spec.interval)
+        )
 
     async def _needed_sets(self, resource: Resource, spec: FlagSetSpec) -> tuple[FlagSet, ...]:
         keys = {ObjectKey(KIND, resource.namespace, dependency.name) for dependency in spec.depends_on}
@@ -379,6 +408,34 @@ class FlagSetReconciler:
         writer = self.writer(resource.namespace, spec.service_account_name)
         delivery = DeliveryWriter(self.objects, writer, self.shard)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
+
+
+async def _build_guarded(
+    build: Callable[[Circumstances], Awaitable[Built]],
+    check: DeletionCheck | None,
+    around: Circumstances,
+    now: datetime,
+) -> tuple[Built, KeptFlags]:
+    """Build, and again with the flags that stay although the revision deletes them."""
+    built = await build(around)
+    if check is None or not built.composition.accepted:
+        return built, NONE_KEPT
+    kept = await check.kept(built.composition.changed.removed, now)
+    if kept.messages:
+        built = await build(around._replace(kept=kept.messages))
+    return built, kept
+
+
+async def _has_changed(memory: Memory, check: DeletionCheck | None, now: datetime) -> bool:
+    """Whether flags that stayed are asked for no longer, or it is known now whether they are."""
+    again = memory.kept.ask_again
+    if check is None or again is None or now < again:
+        return False
+    kept = await check.kept(memory.kept.deleted, now)
+    if not kept.stays(memory.kept):
+        return True
+    memory.kept = replace(memory.kept, ask_again=kept.ask_again)
+    return False
 
 
 def _expiry_condition(dates: Sequence[tuple[datetime, str]], now: datetime) -> tuple[Condition, ...]:

@@ -121,6 +121,8 @@ class Question:
     """With its variables written out."""
     window: float
     """Seconds of the past that the query is about."""
+    field: str = "spec.provider"
+    """Where the provider stands in its object."""
 
 
 async def read_value(
@@ -128,12 +130,23 @@ async def read_value(
 ) -> float:
     """Return the value. `times`: (since when the step is served, now). Raises NoValueError, UnusableError."""
     provider = question.provider
+    content = await read_answer(servers, namespace, question, times)
+    if provider.type == "prometheus":
+        return prometheus_value(content)
+    if provider.type == "datadog":
+        return datadog_value(content)
+    return json_value(content, provider.json_path or "$")
+
+
+async def read_answer(
+    servers: AllowedServers, namespace: str, question: Question, times: tuple[datetime, datetime]
+) -> bytes:
+    """Return the answer; `times` as in `read_value`. Raises UnusableError."""
+    provider, field = question.provider, question.field
     since, now = times
     address = provider.address or DATADOG
-    secret = await servers.texts(namespace, provider.secret_ref, address, "spec.provider.secretRef")
-    authority = await servers.texts(
-        namespace, provider.cert_secret_ref, address, "spec.provider.certSecretRef"
-    )
+    secret = await servers.texts(namespace, provider.secret_ref, address, f"{field}.secretRef")
+    authority = await servers.texts(namespace, provider.cert_secret_ref, address, f"{field}.certSecretRef")
     try:
         tls = Tls() if authority is None else authority.tls()
         request = request_of(
@@ -144,21 +157,17 @@ async def read_value(
     exchange = Exchange("GET", request.url, request.headers, tls=tls, seconds=_SECONDS)
     status, content = await servers.send(namespace, exchange)
     if status != 200:
-        raise UnusableError(_problem(provider.type, urlsplit(address).hostname or "", status, content))
-    if provider.type == "prometheus":
-        return prometheus_value(content)
-    if provider.type == "datadog":
-        return datadog_value(content)
-    return json_value(content, provider.json_path or "$")
+        raise UnusableError(_problem(question, urlsplit(address).hostname or "", status, content))
+    return content
 
 
-def _problem(type_: str, host: str, status: int, content: bytes) -> str:
+def _problem(question: Question, host: str, status: int, content: bytes) -> str:
     """Return the message for an answer without a value."""
     if status in {401, 403}:
-        return f"{host} answers {status}; correct the Secret of spec.provider.secretRef"
+        return f"{host} answers {status}; correct the Secret of {question.field}.secretRef"
     if 300 <= status < 400:
-        return f"{host} answers {status}: redirects are not followed; correct spec.provider.address"
-    words = prometheus_problem(content) if type_ == "prometheus" else ""
+        return f"{host} answers {status}: redirects are not followed; correct {question.field}.address"
+    words = prometheus_problem(content) if question.provider.type == "prometheus" else ""
     return f"{host} answers {status}{words}"
 
 

@@ -49,11 +49,7 @@ def prometheus_value(content: bytes) -> float:
     """Return the value of an instant query's answer (Prometheus' HTTP API, `/api/v1/query`).
     Raises NoValueError, UnusableError.
     """
-    answer = _json(content)
-    result = _at(answer, "data", "result")
-    if _at(answer, "status") != "success" or not isinstance(result, list):
-        raise UnusableError("the answer is not that of Prometheus' API; correct spec.provider.address")
-    kind = _at(answer, "data", "resultType")
+    kind, result = _prometheus_result(content)
     if kind == "scalar":
         return _number(result[1] if len(result) == 2 else None)
     if kind != "vector":
@@ -63,8 +59,34 @@ def prometheus_value(content: bytes) -> float:
         raise NoValueError("the query has no result")
     if len(result) > 1:
         raise UnusableError(f"the query has {len(result)} series; sum them, or select one")
-    pair = _at(result[0], "value")
+    return _number_in(result[0])
+
+
+def prometheus_vector(content: bytes) -> list[tuple[Mapping[str, str], float]]:
+    """Return labels and value of each series in an instant query's answer. Raises UnusableError."""
+    kind, result = _prometheus_result(content)
+    try:
+        return [(_labels(series), _number_in(series)) for series in result if kind == "vector"]
+    except NoValueError as error:
+        raise UnusableError(str(error)) from None
+
+
+def _prometheus_result(content: bytes) -> tuple[Any, list[Any]]:
+    answer = _json(content)
+    result = _at(answer, "data", "result")
+    if _at(answer, "status") != "success" or not isinstance(result, list):
+        raise UnusableError("the answer is not that of Prometheus' API; correct the provider's address")
+    return _at(answer, "data", "resultType"), result
+
+
+def _number_in(series: object) -> float:
+    pair = _at(series, "value")
     return _number(pair[1] if isinstance(pair, list) and len(pair) == 2 else None)
+
+
+def _labels(series: object) -> dict[str, str]:
+    labels = _at(series, "metric")
+    return {name: str(text) for name, text in labels.items()} if isinstance(labels, dict) else {}
 
 
 def prometheus_problem(content: bytes) -> str:
