@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.authoring.flag_calendar import calendar_lines
 from controller.authoring.plans import SAMPLES
 from evaluator.flags.text import visible
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from controller.authoring.change_tests import CoveringTests
+    from controller.authoring.flag_calendar import CalendarEntry
     from controller.authoring.plans import FlagPlan, UsersAlike
 
 FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
@@ -64,6 +66,11 @@ def comment(
     parts += more
     rest = [block("diff", _coloured(flag, contexts)) for flag in sorted(flags, key=_by_effect)]
     return _cut(parts, rest, limit)
+
+
+def calendar_parts(calendar: Sequence[CalendarEntry]) -> list[str]:
+    """The part of a comment that says what changes by itself; none where nothing does."""
+    return ["Calendar:", block("text", [*calendar_lines(calendar)])] if calendar else []
 
 
 def block(language: str, lines: Sequence[str]) -> str:

@@ -8,7 +8,22 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from controller.authoring.plan_words import block, comment, flag_lines, flag_words, marker, summary
+from controller.authoring.flag_calendar import (
+    CalendarEntry,
+    calendar_lines,
+    schedule_entries,
+    step_entry,
+    to_come,
+)
+from controller.authoring.plan_words import (
+    block,
+    calendar_parts,
+    comment,
+    flag_lines,
+    flag_words,
+    marker,
+    summary,
+)
 from controller.authoring.plans import FlagPlan  # noqa: TC001 - pydantic reads the annotation
 from controller.cli.plan_rollout import as_text as rollout_text
 from controller.cli.printing import printable, short
@@ -17,7 +32,10 @@ from controller.rollouts.rollout_plan import RolloutPlan  # noqa: TC001 - as abo
 from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from evaluator.flags.model import FlagSet
 
 _CODE: Final = "flag-change"
 
@@ -38,10 +56,25 @@ class ChangePlan:
     """Those that differ, by key."""
     rollouts: tuple[RolloutPlan, ...] = ()
     """What each FlagRollout does with the change, as `flagstaff rollout plan` says it."""
+    calendar: tuple[CalendarEntry, ...] = ()
+    """What is to change by itself: the times in rules of flags that differ, and dates of steps, in order."""
     problems: tuple[str, ...] = ()
     """What is wrong with the definitions of the second side, and which policies are not met. A flag with an
     error stays as it was.
     """
+
+
+def calendar_of(
+    after: FlagSet, flags: Iterable[FlagPlan], rollouts: Iterable[RolloutPlan], now: datetime
+) -> tuple[CalendarEntry, ...]:
+    """What is to change by itself after a change."""
+    dates = (
+        step_entry(plan.rollout, step.number, step.users, step.date)
+        for plan in rollouts
+        for step in plan.steps
+        if step.date is not None
+    )
+    return to_come((*schedule_entries(after, [flag.key for flag in flags]), *dates), now)
 
 
 def as_text(plan: ChangePlan) -> Iterator[str]:
@@ -49,6 +82,9 @@ def as_text(plan: ChangePlan) -> Iterator[str]:
     yield f"{short(plan.before)} → {short(plan.after)}: {summary(plan.flags)}"
     for flag in plan.flags:
         yield from (printable(line) for line in flag_lines(flag, plan.contexts))
+    if plan.calendar:
+        yield "Calendar:"
+        yield from (printable(f"    {line}") for line in calendar_lines(plan.calendar))
     for rollout in plan.rollouts:
         yield ""
         yield from rollout_text(rollout).splitlines()
@@ -57,10 +93,11 @@ def as_text(plan: ChangePlan) -> Iterator[str]:
 def as_markdown(plan: ChangePlan, name: str, limit: int) -> str:
     """A comment on a pull request, of at most `limit` bytes with its first line; see `comment`."""
     sides = short(plan.before), short(plan.after)
-    rollouts = [block("text", rollout_text(rollout).splitlines()) for rollout in plan.rollouts]
+    more = calendar_parts(plan.calendar)
+    more += [block("text", rollout_text(rollout).splitlines()) for rollout in plan.rollouts]
     first = f"{marker(name)}\n\n"
     rest = limit - len(first.encode())
-    text = comment(plan.flags, sides, rest, plan.contexts, plan.problems, rollouts)
+    text = comment(plan.flags, sides, rest, plan.contexts, plan.problems, more)
     return text and first + text
 
 

@@ -13,7 +13,7 @@ from controller.authoring.plan_words import FORGES
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
 from controller.authoring.policies import Circumstances, changed_flags
 from controller.cli.arguments import add_policies_argument, policy_files
-from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text
+from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text, calendar_of
 from controller.cli.clusters import run_on_cluster, scope_of
 from controller.cli.diff import Compared, Shown, add_comparison_arguments, exit_with, read_compared
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain
@@ -102,11 +102,13 @@ def _show(options: argparse.Namespace) -> Shown:
     if unmet:
         problems = tuple(sorted({*compared.after.problems, *unmet}))
         compared = replace(compared, after=replace(compared.after, problems=problems))
+    rollouts = tuple(_rollouts(options, compared, contexts)) if flags else ()
     plan = ChangePlan(
         *compared.names,
         len(contexts) or SAMPLES,
         flags if options.code is None else _with_references(flags, options.code),
-        tuple(_rollouts(options, compared, contexts)) if flags else (),
+        rollouts,
+        calendar_of(after, flags, rollouts, at),
         tuple(str(problem) for problem in compared.after.problems),
     )
     _print(plan, options, compared, unmet)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagset import FlagTestsSpec, TestMode
 from controller.artifacts.archive import ArchiveRefused, take_skipped, unpack
 from controller.authoring.change_tests import covering_tests
-from controller.authoring.plan_words import comment
+from controller.authoring.flag_calendar import schedule_entries, to_come
+from controller.authoring.plan_words import calendar_parts, comment
 from controller.authoring.plans import Beside, plan_flags
 from controller.flagsets.build import build
 from controller.flagsets.inputs import steps
@@ -98,8 +100,16 @@ def plan_text(
         before, made.flag_set, [flag.key for flag in flags], tests, (*made.held, *made.missing)
     )
     told = [replace(flag, tests=found.get(flag.key)) for flag in flags]
+    moment = datetime.fromtimestamp(commit.now, UTC)
+    calendar = to_come(schedule_entries(made.flag_set, [flag.key for flag in flags]), moment)
     sides = f"FlagSet {resource.name}", _short(commit.revision)
-    return comment(told, sides, commit.limit, problems=[str(problem) for problem in made.problems])
+    return comment(
+        told,
+        sides,
+        commit.limit,
+        problems=[str(problem) for problem in made.problems],
+        more=calendar_parts(calendar),
+    )
 
 
 def _short(revision: str) -> str:

@@ -93,6 +93,8 @@ class PlannedStep:
     """When it begins at the earliest, RFC 3339; absent where the windows never open."""
     samples: int | None = None
     """How many samples its checks need."""
+    date: str | None = None
+    """Before when it does not begin, as the FlagRollout has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,7 @@ def _steps(
             simulated.percent_moved(_expose(rollout, cohort)),
             _timestamp_of(starts),
             step.min_samples,
+            step.at,
         )
         starts = starts and _start_after(spec, starts, lasts)
     manual = spec.promotion == "Manual"

@@ -15,6 +15,7 @@ from evaluator.flags.references import excess, measure
 from evaluator.host.times import read_clock_time, read_zone
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from zoneinfo import ZoneInfo
 
     from evaluator.flags.model import Json
@@ -42,7 +43,7 @@ class ScheduleWindow:
         Europe/Berlin`.
         """
         first, last = (None if end is None else self.clock(end) for end in (self.start, self.end))
-        zone = "UTC" if self._info is UTC else self.zone
+        zone = self.zone_name
         if first is not None and last is not None:
             return f"is {'not ' * negated}between {first} and {last} {zone}"
         if (last is None) is not negated:
@@ -59,6 +60,11 @@ class ScheduleWindow:
             return str(seconds)
         moment = datetime.fromtimestamp(seconds, self._info)
         return f"{moment:%Y-%m-%d %H:%M}{f':{moment:%S}' * (moment.second > 0)}"
+
+    @property
+    def zone_name(self) -> str:
+        """The zone of its words: UTC where this machine does not know the one in which it was written."""
+        return "UTC" if self.zone is None or self._info is UTC else self.zone
 
     @property
     def _info(self) -> tzinfo:
@@ -212,3 +218,17 @@ def window_of(rule: Json) -> ScheduleWindow | None:
             case _:
                 return None
     return ScheduleWindow(bounds.get(">="), bounds.get("<"), zone) if bounds else None
+
+
+def windows(rule: Json) -> Iterator[ScheduleWindow]:
+    """Yield the time of each written schedule in a rule."""
+    pending = [rule]
+    while pending:
+        value = pending.pop()
+        window = window_of(value)
+        if window is not None:
+            yield window
+        elif isinstance(value, dict):
+            pending += reversed(list(value.values()))
+        elif isinstance(value, list):
+            pending += [item for item in reversed(value) if isinstance(item, (dict, list))]

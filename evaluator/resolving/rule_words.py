@@ -10,17 +10,17 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from evaluator.flags.known_operators import REFERENCE
 from evaluator.flags.model import ABSENT, Json, Path
-from evaluator.flags.schedules import NOW, window_of
+from evaluator.flags.schedules import NOW, ScheduleWindow, window_of, windows
 from evaluator.host.texts import cut
 from evaluator.targeting.fractional import read_buckets
 from evaluator.targeting.frame import is_static
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 _MOST_PARTS: Final = 8
@@ -371,7 +371,8 @@ def clauses(rule: Json) -> tuple[Clause, ...]:
     """The clauses of a rule, its `$ref`s expanded or not; MOST at most. Never raises."""
     if rule is ABSENT or rule == {}:
         return (Clause(None, None),)
-    return tuple(islice(_clauses(rule, (), (), 0), MOST))
+    ways = islice(_ways(rule, (), (), 0), MOST)
+    return tuple(Clause(_all_of(conditions), outcome) for conditions, outcome in ways)
 
 
 def splits(rule: Json) -> tuple[Split, ...]:
@@ -415,10 +416,15 @@ def outcome_words(outcome: Outcome) -> str:
     return f"{', '.join(shares[:-1])} and {shares[-1]}, by {outcome.by}" if shares[1:] else f"{shares[0]}"
 
 
-def _clauses(node: Json, conditions: tuple[Json, ...], path: Path, level: int) -> Iterator[Clause]:
-    """Yield the clauses of a node that is reached where all `conditions` hold."""
+_Conditions: TypeAlias = "tuple[Json, ...]"
+_Way: TypeAlias = "tuple[_Conditions, Outcome]"
+"""The conditions that all hold for some users, and what these get."""
+
+
+def _ways(node: Json, conditions: _Conditions, path: Path, level: int) -> Iterator[_Way]:
+    """Yield the ways through a node that is reached where all `conditions` hold."""
     if not isinstance(node, dict) or len(node) != 1:
-        yield Clause(_all_of(conditions), _constant(node))
+        yield conditions, _constant(node)
         return
     ((operator, given),) = node.items()
     arguments = given if isinstance(given, list) else [given]
@@ -426,25 +432,68 @@ def _clauses(node: Json, conditions: tuple[Json, ...], path: Path, level: int) -
     if operator in {"if", "?:"} and level < _DEEPEST:
         yield from _branches(arguments, conditions, here, level)
     elif operator == "fractional":
-        yield Clause(_all_of(conditions), _split(given, here) or Computed(value(node)))
+        yield conditions, _split(given, here) or Computed(value(node))
     elif is_truth(node):
-        yield Clause(_all_of((*conditions, node)), "true")
-        yield Clause(_all_of(conditions), "false")
+        yield (*conditions, node), "true"
+        yield conditions, "false"
     else:
-        yield Clause(_all_of(conditions), Computed(value(node)))
+        yield conditions, Computed(value(node))
 
 
-def _branches(
-    arguments: list[Json], conditions: tuple[Json, ...], path: Path, level: int
-) -> Iterator[Clause]:
+def _branches(arguments: list[Json], conditions: _Conditions, path: Path, level: int) -> Iterator[_Way]:
     for index in range(0, len(arguments) - 1, 2):
         held = (*conditions, arguments[index])
-        yield from _clauses(arguments[index + 1], held, (*path, index + 1), level + 1)
+        yield from _ways(arguments[index + 1], held, (*path, index + 1), level + 1)
     last = len(arguments) - 1
     if len(arguments) % 2:
-        yield from _clauses(arguments[last], conditions, (*path, last), level + 1)
+        yield from _ways(arguments[last], conditions, (*path, last), level + 1)
     else:
-        yield Clause(_all_of(conditions), None)
+        yield conditions, None
+
+
+class Period(NamedTuple):
+    """A time of a rule, and what it gives whom then."""
+
+    window: ScheduleWindow
+    condition: Phrase | None
+    """Which users; None: all."""
+    outcome: Outcome
+
+
+def periods(rule: Json) -> Iterator[Period]:
+    """Yield the times of a rule by its clauses, its `$ref`s expanded. A time within a condition that also
+    holds at others, such as `not`, comes with the whole condition. Never raises.
+    """
+    for conditions, outcome in islice(_ways(rule, (), (), 0), MOST):
+        parts = [(part, window_of(part)) for part in _conjuncts(conditions)]
+        others = tuple(part for part, window in parts if window is None)
+        common = _common([window for _, window in parts if window is not None])
+        if common is not None:
+            yield Period(common, _all_of(others), outcome)
+        for window in windows([*others]):
+            yield Period(window, _all_of(conditions), outcome)
+
+
+def _conjuncts(conditions: Iterable[Json]) -> Iterator[Json]:
+    """Yield the parts of conditions that all hold."""
+    for node in conditions:
+        parts = node.get("and") if isinstance(node, dict) and len(node) == 1 else None
+        if isinstance(parts, list) and window_of(node) is None:
+            yield from _conjuncts(parts)
+        else:
+            yield node
+
+
+def _common(listed: Sequence[ScheduleWindow]) -> ScheduleWindow | None:
+    """The time in which all windows hold; None: there is none."""
+    start = max((window.start for window in listed if window.start is not None), default=None)
+    end = min((window.end for window in listed if window.end is not None), default=None)
+    if start is None and end is None:
+        return None
+    zone = next((window.zone for window in listed if window.zone is not None), None)
+    return (
+        None if start is not None and end is not None and start >= end else ScheduleWindow(start, end, zone)
+    )
 
 
 def _all_of(conditions: tuple[Json, ...]) -> Phrase | None:

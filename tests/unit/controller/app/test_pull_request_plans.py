@@ -136,6 +136,18 @@ async def test_a_plan_names_the_rollout_and_the_override_of_a_flag(
     assert production.planner.version("shop", "production") != before
 
 
+async def test_a_plan_has_the_calendar_of_its_schedules(
+    repository: Repository, server: GitServer, tmp_path: Path, helpers: Helpers
+) -> None:
+    document = json.loads(flags(banner="off"))
+    period = {"between": ["2499-12-24T18:00", "2499-12-27T06:00", "Europe/Berlin"]}
+    document["flags"]["banner"]["targeting"] = {"if": [period, "on"]}
+    propose(repository, flags__json=json.dumps(document))
+    text = await Production(server, tmp_path, helpers).plan()
+    line = "from 2499-12-24 18:00 to 2499-12-27 06:00 Europe/Berlin: banner: on"
+    assert f"Calendar:\n\n```text\n{line}\n```" in text
+
+
 async def test_a_pull_request_that_changes_nothing_has_no_plan(
     server: GitServer, tmp_path: Path, helpers: Helpers, repository: Repository
 ) -> None:

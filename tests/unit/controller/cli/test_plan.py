@@ -242,6 +242,41 @@ def test_steps_of_a_rollout_are_planned_as_rollout_plan_does(
     assert "promotion" in text
 
 
+def test_calendar_has_schedules_of_changed_flags_and_dates_of_steps(
+    repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    christmas = {"between": ["2499-12-24T18:00", "2499-12-27T06:00", "Europe/Berlin"]}
+    schedule = {"if": [{"and": [christmas, GOLD]}, "on"]}
+    repository.commit("third", flags__json=flags(cart=schedule, same=None))
+    file = tmp_path / "rollout.yaml"
+    steps = [{"share": 10, "at": "2499-12-01T08:00:00+01:00"}, {"share": 50, "at": "2499-12-26T08:00:00Z"}]
+    spec = {"flagSetRef": {"name": "production"}, "flags": ["*"], "steps": steps}
+    kind = {"apiVersion": "flagstaff.dev/v1alpha1", "kind": "FlagRollout", "metadata": {"name": "slow"}}
+    file.write_text(json.dumps({**kind, "spec": spec}))
+    lines = [
+        "from 2499-12-01 08:00+01:00 on: FlagRollout slow, step 1/2: the new definition for 10% of users",
+        "from 2499-12-24 18:00 to 2499-12-27 06:00 Europe/Berlin: cart, for users whose tier is gold: on",
+        "from 2499-12-26 08:00+00:00 on: FlagRollout slow, step 2/2: the new definition for 50% of users",
+    ]
+    assert plan(repository, "--rollout", str(file)) == 1
+    text = capsys.readouterr().out
+    assert "\n    ".join(["Calendar:", *lines]) in text
+    assert plan(repository, "--rollout", str(file), "-o", "markdown") == 1
+    assert "\n".join(["Calendar:", "", "```text", *lines, "```"]) in capsys.readouterr().out
+    assert plan(repository, "--rollout", str(file), "-o", "json") == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["calendar"][1] == {
+        "name": "cart",
+        "when": "from 2499-12-24 18:00 to 2499-12-27 06:00 Europe/Berlin",
+        "who": "for users whose tier is gold",
+        "gives": "on",
+        "start": "2499-12-24T17:00:00Z",
+        "end": "2499-12-27T05:00:00Z",
+    }
+    assert main(["schema", "output-plan"]) == 0
+    assert jsonschema_rs.validator_for(json.loads(capsys.readouterr().out)).is_valid(printed)
+
+
 @pytest.mark.parametrize(("range_", "code"), [("HEAD..HEAD", 0), ("HEAD~1..HEAD", 2), ("nowhere..HEAD", 1)])
 def test_detailed_exit_codes_are_those_of_diff(repository: Repository, range_: str, code: int) -> None:
     assert main(["plan", "--source", str(repository.path), "--detailed-exitcode", range_]) == code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import Parsed, merge, parse
-from evaluator.flags.schedules import ScheduleError, ScheduleWindow, read_schedule, window_of
+from evaluator.flags.schedules import ScheduleError, ScheduleWindow, read_schedule, windows
 from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.resolving.rule_words import clauses, sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CHRISTMAS = {"between": ["2026-12-24T18:00", "2026-12-27T06:00", "Europe/Berlin"]}
 ZONES = (
@@ -41,20 +38,6 @@ def refusal(*arguments: Any) -> str:
     (problem,) = parsed({"if": [{"between": list(arguments)}, "on"]}).problems
     assert problem.code == "bad-schedule"
     return problem.message
-
-
-def windows(rule: Any) -> Iterator[ScheduleWindow]:
-    """Yield the time of each written schedule in a rule."""
-    pending = [rule]
-    while pending:
-        value = pending.pop()
-        window = window_of(value)
-        if window is not None:
-            yield window
-        elif isinstance(value, dict):
-            pending += reversed(list(value.values()))
-        elif isinstance(value, list):
-            pending += [item for item in reversed(value) if isinstance(item, (dict, list))]
 
 
 def test_a_flag_is_on_from_the_first_second_until_before_the_last_one() -> None:
