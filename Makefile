@@ -204,8 +204,8 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) --upgrade requirements/sbom.in -o requirements/sbom.txt
 	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt
-	$(COMPILE) --upgrade --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
-	$(COMPILE) --upgrade --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade --extra controller --extra lsp --extra otel --group dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra controller --extra lsp --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade -c requirements/controller.txt requirements/evaluator.in -o requirements/evaluator.txt
 	$(COMPILE) --upgrade -c requirements/run.txt --group pyproject.toml:build -o requirements/build.txt

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from controller.authoring.change_tests import CoveringTests
     from controller.authoring.flag_calendar import CalendarEntry
-    from controller.authoring.plans import FlagPlan, UsersAlike
+    from controller.authoring.plans import Audience, FlagPlan, Method, UsersAlike
 
 FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
 """The largest comment that each takes, in bytes."""
@@ -192,6 +192,20 @@ def _moves(branch: UsersAlike) -> str:
         + ("" if whole else f" {percent(move.percent)}")
         for move in branch.moves
     )
+
+
+def audience_words(method: Method, audiences: Sequence[Audience]) -> Iterator[str]:
+    """Yield a line for each kind of users: what they get."""
+    for audience in audiences[:_MOST_BRANCHES]:
+        names = [(name or "the default of the code", share) for name, share in audience.shares]
+        get = (
+            names[0][0] if len(names) == 1 else ", ".join(f"{name} {percent(share)}" for name, share in names)
+        )
+        by = "" if audience.by == "user" else f" of values of {audience.by}"
+        about = f" (of {SAMPLES:,} synthetic contexts)" if method == "SyntheticContexts" else ""
+        yield f"{f'where {audience.who}' if audience.who else 'everybody'}: {get}{by}{about}"
+    if len(audiences) > _MOST_BRANCHES:
+        yield f"… and {len(audiences) - _MOST_BRANCHES} more kinds of users"
 
 
 def percent(share: float) -> str:

@@ -231,6 +231,33 @@ def _effect(sides: _Sides, key: str, contexts: Sequence[Mapping[str, Json]], now
     return _Effect("Arithmetic", least, most, of_contexts, branches)
 
 
+class Audience(NamedTuple):
+    """Users whom the rule of a flag treats alike."""
+
+    who: str
+    """As in UsersAlike."""
+    by: str
+    """As in UsersAlike."""
+    shares: tuple[tuple[str, float], ...]
+    """(variant, or empty for the application's own default; percent), the largest first."""
+
+
+def audiences(flag_set: FlagSet, key: str, now: int) -> tuple[Method, tuple[Audience, ...]]:
+    """Who gets what of a flag, and how that was found; nobody is told of one whose rule is confidential.
+    now: Unix seconds.
+    """
+    flag = flag_set.flags[key]
+    if _is_confidential(flag):
+        return "Arithmetic", ()
+    side = compile_flag_set(replace(flag_set, flags={key: flag}))
+    alone = BothDefinitions((side, side), key)
+    try:
+        return "Arithmetic", tuple(alone.audience(way) for way in alone.ways())
+    except NotArithmeticError:
+        contexts = [*synthetic_contexts([alone.rules[0]])]
+        return "SyntheticContexts", (alone.audience(Way(True, "user", alone.counted(contexts, now))),)
+
+
 class NotArithmeticError(Exception):
     """A rule has a form whose shares only contexts show."""
 
@@ -291,6 +318,15 @@ class BothDefinitions:
         return UsersAlike(
             who, by, float(100 * share), float(100 * (share - needed(pairs))), shown[:_MOST_MOVES]
         )
+
+    def audience(self, way: Way) -> Audience:
+        """What users of a way get after the change, with the names of variants."""
+        shares: Counter[str] = Counter()
+        for (_, after), share in way.pairs.items():
+            shares[self._names[after]] += share  # type: ignore[assignment] # a share, not a count
+        ordered = sorted(shares.items(), key=lambda share: (-share[1], share[0]))
+        who = "" if way.condition is True else condition(way.condition).text
+        return Audience(who, way.by, tuple((name, float(100 * share)) for name, share in ordered))
 
     def _walk(self) -> _Found:
         ends = []

@@ -57,6 +57,7 @@ VERB_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "fmt": "give files of definitions, tests and policies their canonical layout",
         "refs": "find where code refers to flags, and flags that no code or no definition has",
         "stale": "list old, constant, unused and expired flags, so that somebody decides which may go",
+        "lsp": "help an editor with definitions: problems, completion, and who gets what of a flag",
         "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
         "push": "push a folder of definitions to a container registry",
         "promote": "move a tag of a registry to an artifact that was tested, by its digest",

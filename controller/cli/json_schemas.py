@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
+from controller.api.flagpolicy import MatchCondition, PolicyFile, PolicyValidation, PolicyVariable
 from controller.api.flagset_status import HistoryEntry
 from controller.api.manifests_writer import documentation
 from controller.authoring.flag_life import TYPES
@@ -37,6 +38,8 @@ from evaluator.resolving.resolution import ErrorCode, EvaluationReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic.json_schema import JsonSchemaMode
 
     from controller.api.kind import ResourceType
 
@@ -371,7 +374,7 @@ _TEST_FIELDS: Final[Mapping[str, Any]] = {
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """The schemas by name: definitions, layer, flagtest, kinds, the kinds' own names in lower case,
+    """The schemas by name: definitions, layer, flagtest, policy, kinds, the kinds' own names in lower case,
     output-VERB.
     """
     kinds = {type_.kind.lower(): kind_schema(type_) for type_ in SHOWN}
@@ -381,6 +384,9 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         "definitions": definition_schema(layer=False),
         "layer": definition_schema(layer=True),
         "flagtest": flag_test_schema(),
+        "policy": _output(
+            PolicyFile, [PolicyFile, PolicyValidation, PolicyVariable, MatchCondition], "validation"
+        ),
         "kinds": _any_kind(kinds),
         **kinds,
         **outputs,
@@ -451,9 +457,9 @@ def _any_kind(kinds: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _output(shape: Any, records: list[type[Any]]) -> dict[str, Any]:
-    """The schema of what a verb prints as JSON, with the docstrings of its fields."""
-    schema = TypeAdapter(shape).json_schema(by_alias=True, mode="serialization")
+def _output(shape: Any, records: list[type[Any]], mode: JsonSchemaMode = "serialization") -> dict[str, Any]:
+    """The schema of what a verb prints as JSON, or reads of a file, with the docstrings of its fields."""
+    schema = TypeAdapter(shape).json_schema(by_alias=True, mode=mode)
     described = {record.__name__: documentation(record) for record in records}
     for name, definition in {**schema.get("$defs", {}), str(schema.get("title")): schema}.items():
         for field, text in described.get(name, {}).items():

@@ -48,7 +48,7 @@ from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from evaluator.flags.layer import Layer
     from evaluator.flags.model import FlagSet
@@ -71,6 +71,16 @@ class LintInputs(NamedTuple):
 
 Linted: TypeAlias = "tuple[int, list[Problem]]"
 """(flags without an error, problems)."""
+
+
+class LintedSet(NamedTuple):
+    """One flag set, and what is wrong with it."""
+
+    layers: Sequence[Layer]
+    flag_set: FlagSet
+    others: Sequence[FlagSet]
+    """Those whose flags it may need."""
+    problems: list[Problem]
 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:
@@ -158,9 +168,8 @@ def _flags(arguments: argparse.Namespace) -> Linted:
         inputs = _inputs(arguments)
         steps = steps_of(substitutions(arguments), arguments.age_key or "")
         if arguments.layers:
-            valid, problems = lint_layers(
-                inputs, arguments.layers, steps, arguments.patches, arguments.depends_on
-            )
+            linted = lint_layers(inputs, arguments.layers, steps, arguments.patches, arguments.depends_on)
+            valid, problems = len(linted.flag_set.flags), linted.problems
         else:
             valid, problems = lint_documents(inputs, arguments.documents, steps)
         return valid, [*problems, *inputs.policies.problems]
@@ -225,7 +234,7 @@ def lint_layers(
     steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
     depends_on: Sequence[str] = (),
-) -> Linted:
+) -> LintedSet:
     """The one flag set that the layers `paths` make; `depends_on` are sets whose flags it may need. Raises
     Setback.
     """
@@ -242,7 +251,8 @@ def lint_layers(
     layers, moved = apply_patches(layers, patches)
     preparation.add_moves(moved)
     parsed = merge(layers, others=others)
-    return len(parsed.flag_set.flags), [*problems, *preparation.reportable(_by_place(parsed, layers, inputs))]
+    problems += preparation.reportable(_by_place(parsed, layers, inputs))
+    return LintedSet(layers, parsed.flag_set, others, problems)
 
 
 def _by_place(parsed: Parsed, layers: Sequence[Layer], inputs: LintInputs) -> list[Problem]:
@@ -330,15 +340,20 @@ def _inputs(arguments: argparse.Namespace) -> LintInputs:
 async def _committed(options: LocalOptions, folder: list[tuple[str, bytes]] | None) -> LintInputs:
     commit, tree = await read_commit(options)
     announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
+    policies = read_own_policies(tree, options.paths, commit.skipped, folder)
+    return LintInputs(reader_of(tree, commit.skipped), policies, commit.metadata.get(VERIFIED_BY))
+
+
+def reader_of(tree: Mapping[str, bytes], skipped: Iterable[str]) -> Read:
+    """What reads the files of a tree; `skipped` as `Fetched` has it."""
 
     def read(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
-        if problems := unread_problems(commit.skipped, tree, [path]):
+        if problems := unread_problems(skipped, tree, [path]):
             return [], problems
         names = [*select(tree, path), *segments_beside(tree, path)]
         return [(name, tree[name]) for name in names], []
 
-    policies = read_own_policies(tree, options.paths, commit.skipped, folder)
-    return LintInputs(read, policies, commit.metadata.get(VERIFIED_BY))
+    return read
 
 
 def read_stdin() -> tuple[str, bytes]:

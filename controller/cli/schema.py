@@ -15,8 +15,8 @@ def configure_schema(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
         "name", metavar="NAME", nargs="?",
-        help="definitions, layer, flagtest, kinds, one kind such as flagset, or output-VERB (default: list "
-        "the names)",
+        help="definitions, layer, flagtest, policy, kinds, one kind such as flagset, or output-VERB "
+        "(default: list the names)",
     )  # fmt: skip
     parser.set_defaults(run=run)
 

@@ -15,8 +15,10 @@ _DIGITS: Final = 12
 _EXTRAS: Final = {
     "cryptography": "signatures",
     "grpc": "grpc",
+    "lsprotocol": "lsp",
     "obstore": "buckets",
     "opentelemetry": "otel",
+    "pygls": "lsp",
     "pysequoia": "signatures",
 }
 """The extra that brings a package; `controller` brings all others."""

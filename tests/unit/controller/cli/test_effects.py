@@ -40,7 +40,7 @@ ELSEWHERE: Final = {
 READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
     "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init",
-    "import", "inject", "lint", "logs", "manifest", "migrate check", "migrate values", "override list",
+    "import", "inject", "lint", "logs", "lsp", "manifest", "migrate check", "migrate values", "override list",
     "page", "plan", "proxy", "refs", "rollout plan", "rollout status", "schema", "stale", "stats", "test",
     "trace", "tree", "up", "version", "wait",
 }  # fmt: skip

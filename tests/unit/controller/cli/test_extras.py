@@ -73,6 +73,7 @@ def folder(tmp_path: Path) -> Path:
         ("refs .", 0, "banner: no reference"),
         ("init ../new", 0, "README.md"),
         ("schema", 0, "output-diff"),
+        ("lsp --help", 0, "--depends-on"),
         ("manifest .", 0, "banner"),
         ("push --help", 0, "registry"),
         ("up oci://127.0.0.1:1/shop/flags --once", 3, "connection refused"),
@@ -94,6 +95,7 @@ def test_a_verb_of_this_machine_does_without_the_extras(
         ("up oci://127.0.0.1:1/shop/flags --verify-key key.pub --once", "cryptography", "signatures"),
         ("evaluator start --uri grpc://127.0.0.1:1", "grpc", "grpc"),
         ("get sets", "kubernetes", "controller"),
+        ("lsp", "pygls", "lsp"),
     ],
 )
 def test_what_needs_an_extra_names_it(words: str, package: str, extra: str, folder: Path) -> None:
