@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from evaluator.flags.known_operators import REFERENCE
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet, State
 from evaluator.flags.references import Expander, RuleTooLarge
-from evaluator.flags.schedules import ScheduleWindow, windows
+from evaluator.flags.schedules import NOW, ScheduleWindow
 from evaluator.host.times import read_clock_time, timestamp
 from evaluator.resolving.rule_words import outcome_words, periods, subject_words
 
@@ -54,15 +55,18 @@ class CalendarEntry:
 def schedule_entries(flags: FlagSet, keys: Iterable[str]) -> Iterator[CalendarEntry]:
     """Yield the times in the rules of some flags."""
     expander = Expander(flags.evaluators)
+    # A rule is read whole only where its text may name the time: a set may have 50,000.
+    words = (NOW, REFERENCE) if NOW in str(flags.evaluators) else (NOW,)
     for key in keys:
         flag = flags.flags.get(key)
         if flag is None or flag.targeting is ABSENT or flag.state is State.DISABLED:
             continue
+        text = str(flag.targeting)
+        if not any(word in text for word in words):
+            continue
         try:
             rule = expander.expand(flag.targeting)
         except RuleTooLarge:
-            continue
-        if next(windows(rule), None) is None:
             continue
         secret = CONFIDENTIAL_KEY in flag.metadata
         for window, condition, outcome in islice(periods(rule), _MOST_OF_FLAG):

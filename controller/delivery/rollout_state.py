@@ -31,7 +31,7 @@ from controller.api.rollout_status import (
 from controller.api.status import READY
 from controller.delivery.overrides import set_name
 from controller.delivery.reach import candidate_actions
-from controller.delivery.set_state import CandidateLayer, Users
+from controller.delivery.set_state import CandidateLayer, StepDate, Users
 from evaluator.host.times import duration_text, timestamp
 
 if TYPE_CHECKING:
@@ -60,11 +60,28 @@ def candidate_layers(
         if entry.phase == "Idle":
             continue
         layer = layer_of_entry(ObjectKey(flagrollout.KIND, target.namespace, entry.name), entry)
-        candidate = _candidate_status(by_name.get(entry.name), layer.candidate)
-        if candidate is not None:
+        rollout = by_name.get(entry.name)
+        candidate = _candidate_status(rollout, layer.candidate)
+        if rollout is not None and candidate is not None:
             known = layer_of(layer.rollout, candidate)
-            layer = replace(known, users=layer.users, step=layer.step, share=layer.share)
+            dates = tuple(_dates(_spec_of(rollout), candidate))
+            layer = replace(known, users=layer.users, step=layer.step, share=layer.share, dates=dates)
         yield layer
+
+
+def _dates(spec: FlagRolloutSpec | None, candidate: CandidateStatus) -> Iterator[StepDate]:
+    if spec is not None and candidate.phase not in {"Failed", "RollingBack", "Promoting"}:
+        for step in _steps(spec.steps, candidate):
+            if step.date is not None and not step.state:
+                yield StepDate(step.number, step.users, step.date)
+
+
+def _spec_of(rollout: Resource) -> FlagRolloutSpec | None:
+    """The spec; None: it cannot be read."""
+    try:
+        return parse_spec(FlagRolloutSpec, rollout)
+    except InvalidSpecError:
+        return None
 
 
 def _candidate_status(rollout: Resource | None, digest: str) -> CandidateStatus | None:
@@ -187,11 +204,7 @@ class RolloutState:
 
 def rollout_state(rollout: Resource) -> RolloutState:
     """How far a FlagRollout is; without steps for a spec that cannot be read."""
-    status = FlagRolloutStatus.of(rollout)
-    try:
-        spec = parse_spec(FlagRolloutSpec, rollout)
-    except InvalidSpecError:
-        spec = None
+    status, spec = FlagRolloutStatus.of(rollout), _spec_of(rollout)
     steps = () if spec is None else spec.steps
     return RolloutState(
         rollout.key,

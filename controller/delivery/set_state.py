@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from controller.delivery.digests import Digests
 
@@ -109,6 +109,17 @@ class Newest:
 Users: TypeAlias = Literal["nobody", "some", "everybody"]
 
 
+class StepDate(NamedTuple):
+    """A step of a candidate that does not begin before a date."""
+
+    number: str
+    """`2/4`."""
+    users: str
+    """`10%`, `audience`."""
+    date: str
+    """As the FlagRollout has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateLayer:
     """Flags whose newest definitions not everybody gets, by one candidate of a FlagRollout."""
@@ -137,6 +148,8 @@ class CandidateLayer:
     """The cause in words."""
     since: str = ""
     """Since when it is held, or at its step, RFC 3339."""
+    dates: tuple[StepDate, ...] = ()
+    """Of the steps that have not begun."""
 
 
 @dataclass(frozen=True, slots=True)

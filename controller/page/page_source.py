@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.meta import CHANGES, DIFFERENCES, NOTHING, ObjectKey
+from controller.authoring.flag_calendar import CalendarEntry, schedule_entries
 from controller.delivery.flag_state import FlagState, flag_states
 from controller.delivery.set_state import Newest, SetState, Verdict, Where
 from controller.runtime.event import as_event
@@ -228,6 +229,11 @@ class ShownSet:
     def flags(self) -> Mapping[str, FlagState]:
         """The state of each flag by key, also of those that have no good definition."""
         return flag_states(self.state, self.served.flag_set)
+
+    @cached_property
+    def schedules(self) -> tuple[CalendarEntry, ...]:
+        """The times in the rules of its flags."""
+        return tuple(schedule_entries(self.flag_set, self.flag_set.flags))
 
 
 class PageSource(Protocol):

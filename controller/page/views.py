@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.authoring.flag_calendar import CalendarEntry, calendar_lines, step_entry, to_come
 from controller.delivery.reach import Reached, ReachTarget, reach
 from controller.delivery.set_state import Reach, SetState
 from controller.delivery.state_words import held_text, laggard_texts, meanwhile_text
@@ -50,6 +51,11 @@ class DeliveryRow:
     def name(self) -> str:
         """NAMESPACE/NAME of the object that evaluators follow."""
         return f"{self.state.key.namespace}/{self.state.key.name}"
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its name, and the same without the namespace."""
+        return self.name, self.state.key.name
 
     @property
     def health(self) -> str:
@@ -98,17 +104,30 @@ def _details(visit: Visit, shown: DeliveryRow) -> dict[str, Any]:
         "state": state,
         "steps": timeline(state, shown.reached, known),
         "meanwhile": [*map(held_text, state.held), meanwhile_text(state)],
+        "calendar": [*calendar_lines(_calendar(visit, shown))],
         "laggards": laggard_texts(state.served) or tuple(behind),
         "members": known[:MOST_MEMBERS],
         "member_count": len(known),
     }
 
 
+def _calendar(visit: Visit, shown: DeliveryRow) -> tuple[CalendarEntry, ...]:
+    """What is to change by itself: times of schedules, and dates of steps."""
+    names = (name for name in visit.sets if name in shown.names)
+    flags = next((visit.source.shown_set(name) for name in names), None)
+    dates = (
+        step_entry(candidate.rollout.name, step.number, step.users, step.date)
+        for candidate in shown.state.candidates
+        for step in candidate.dates
+    )
+    return to_come((*(() if flags is None else flags.schedules), *dates), visit.now)
+
+
 def _choose(listed: Sequence[DeliveryRow], name: str) -> DeliveryRow | None:
     """The delivery of a name, which may lack the namespace; without a name the only one there is."""
     if not name:
         return listed[0] if len(listed) == 1 else None
-    return next((entry for entry in listed if name in {entry.name, entry.name.partition("/")[2]}), None)
+    return next((entry for entry in listed if name in entry.names), None)
 
 
 def _first_row(number: int, count: int) -> int:

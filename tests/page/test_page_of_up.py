@@ -66,6 +66,19 @@ def test_the_address_holds_what_is_searched_for(browser: Browser, served: Shop) 
             expect(again.locator("tbody tr")).to_have_count(1)
 
 
+def test_the_delivery_shows_what_a_schedule_is_to_change(browser: Browser, served: Shop) -> None:
+    rule = "{if: [{between: ['2499-12-24T18:00', '2499-12-27T06:00', Europe/Berlin]}, christmas]}"
+    with tab(browser, served.origin) as opened:
+        page = opened.open("/ui/delivery")
+        expect(page.locator("h3", has_text="Calendar")).to_have_count(0)
+        served.change(
+            "defaultVariant: plain", f"defaultVariant: plain\n    targeting: {rule}", "Christmas (#33)"
+        )
+        expect(page.locator("h3:text('Calendar') + ul li")).to_have_text(
+            "From 2499-12-24 18:00 to 2499-12-27 06:00 Europe/Berlin: banner-text: christmas"
+        )
+
+
 def test_a_commit_shows_in_list_and_flag_without_a_reload(browser: Browser, served: Shop) -> None:
     with tab(browser, served.origin) as opened, tab(browser, served.origin) as other:
         flags, flag = opened.open("/ui"), other.open("/ui/flag?key=banner-text")

@@ -337,13 +337,13 @@ WORLDS = {
         entry("Held", FIRST, "banner"),
         candidates=(
             candidate(
-                "Pending", FIRST, "banner", reason="WaitingForDate", message="until 2026-01-05T08:00:00+01:00"
+                "Pending", FIRST, "banner", reason="WaitingForDate", message="until 2026-12-05T08:00:00+01:00"
             ),
         ),
         spec={
             "steps": [
-                {"share": 10, "at": "2026-01-05T08:00:00+01:00"},
-                {"share": 50, "at": "2026-01-07T08:00:00+01:00"},
+                {"share": 10, "at": "2026-12-05T08:00:00+01:00"},
+                {"share": 50, "at": "2026-12-07T08:00:00+01:00"},
             ]
         },
     ),

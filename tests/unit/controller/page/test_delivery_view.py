@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,12 +18,13 @@ from controller.page.page_source import FleetMember, ShownEvent, read_event, rea
 from tests.worlds import delivery as worlds
 from tests.worlds.delivery import WORLDS
 from tests.worlds.objects import thing
-from tests.worlds.page import NOW, FakeSource, ask, text
+from tests.worlds.page import NOW, FakeSource, ask, flag, shown_set, text
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.set_state import SetState
     from controller.page.delivery_facts import Milestone
+    from controller.page.page_source import ShownSet
 
 NEW: Final = "main@sha1:" + "2" * 40
 OLD: Final = "main@sha1:" + "1" * 40
@@ -154,9 +156,9 @@ def test_the_way_ends_once_every_user_has_the_commit_and_no_sooner() -> None:
 def test_each_candidate_and_override_is_listed_and_a_candidate_has_a_place_to_link_to() -> None:
     objects = WORLDS["two candidates run beside each other"].objects
     page = text(ask(FakeSource(resources=objects), "/ui/delivery"))
-    for digest, flag in ((worlds.FIRST, "banner"), (worlds.SECOND, "pay")):
+    for digest, key in ((worlds.FIRST, "banner"), (worlds.SECOND, "pay")):
         assert f'id="candidate-{digest[7:19]}"' in page
-        assert f"the new definition of {flag} <" in page
+        assert f"the new definition of {key} <" in page
     page = text(ask(FakeSource(resources=WORLDS["an override is over a step"].objects), "/ui/delivery"))
     assert 'FlagOverride checkout.banner: flag "banner" is "off" until' in page
 
@@ -256,3 +258,48 @@ def test_the_last_twenty_events_are_shown() -> None:
     events = [ShownEvent("FlagSet", "shop", "flags", "NewRevision", f"event {n}") for n in range(25)]
     page = text(ask(FakeSource(known_events=events), "/ui/delivery"))
     assert ("event 19<" in page, "event 20<" in page) == (True, False)
+
+
+SCHEDULE: Final = {"between": ["2026-12-24T18:00", "2026-12-27T06:00", "Europe/Berlin"]}
+
+
+def calendar_of(seen: FakeSource, target: str = "/ui/delivery") -> list[str]:
+    """The lines below the heading; none where there is no heading."""
+    found = re.search(r"<h3>Calendar</h3>(.*?)</ul>", text(ask(seen, target)), re.DOTALL)
+    return re.findall(r"<li>(.*?)</li>", found[1]) if found else []
+
+
+def scheduled(count: int = 1, **more: Any) -> ShownSet:
+    rule = {"targeting": {"if": [SCHEDULE, "on"]}, **more}
+    past = {"between": ["2025-12-24", "2025-12-27", "UTC"]}
+    flags = {f"banner{number:02}": flag(**rule) for number in range(count)}
+    return shown_set({**flags, "old": flag(targeting={"if": [past, "on"]}), "plain": flag()}, "shop/flags")
+
+
+def test_calendar_has_the_schedules_of_all_flags_that_are_to_come() -> None:
+    seen = FakeSource([scheduled()], resources=(source(), flag_set(), configuration()))
+    line = "From 2026-12-24 18:00 to 2026-12-27 06:00 Europe/Berlin: banner00: on"
+    assert calendar_of(seen, "/ui/delivery?set=shop/flags") == [line]
+    assert calendar_of(seen, "/ui/delivery?set=flags") == [line]
+
+
+def test_calendar_is_bounded_and_absent_where_nothing_is_to_come() -> None:
+    objects = (source(), flag_set(), configuration())
+    lines = calendar_of(FakeSource([scheduled(23)], resources=objects))
+    assert len(lines) == 21
+    assert lines[-1] == "… and 3 more"
+    for nothing in ([shown_set({"plain": flag()}, "shop/flags")], []):
+        assert not calendar_of(FakeSource(nothing, resources=objects))
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Promoting"])
+def test_calendar_has_no_dates_of_a_candidate_that_takes_no_more_steps(phase: str) -> None:
+    world = WORLDS["a rollout waits for a date"]
+    entry = worlds.entry("Held", worlds.FIRST, "banner")
+    target = worlds.set_object(digest=worlds.MIXED, localDigest=worlds.OWN_NEW, rollouts=[entry])
+    steps = [{"share": 10, "at": "2026-12-05T08:00:00+01:00"}]
+    rolled = worlds.rollout(worlds.candidate(phase, worlds.FIRST, "banner"), spec={"steps": steps})
+    assert calendar_of(FakeSource(resources=world.objects))
+    kept = (one for one in world.objects if one.key not in {target.key, rolled.key})
+    objects = (*kept, target, rolled)
+    assert not calendar_of(FakeSource(resources=objects))
