@@ -57,7 +57,8 @@ class CheckedSet:
 
 def is_checked(file: str) -> bool:
     """Whether a file may be part of a flag set, by its name."""
-    return file.endswith(SUFFIXES) or is_segment_file(file)
+    hidden = posixpath.basename(file).startswith(".")
+    return not hidden and (file.endswith(SUFFIXES) or is_segment_file(file))
 
 
 def layers_around(root: Path, file: str) -> tuple[str, ...]:

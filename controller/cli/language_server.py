@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import posixpath
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -77,8 +78,8 @@ class _OpenSet:
     """Whether it was."""
     task: asyncio.Task[None] | None = None
     """The check that runs, or the last one."""
-    shown: set[str] = field(default_factory=set)
-    """The addresses of files with problems in the editor."""
+    shown: dict[str, list[types.Diagnostic]] = field(default_factory=dict)
+    """Its problems in the editor, by the addresses of files."""
 
 
 class _Server(LanguageServer):
@@ -95,18 +96,32 @@ class _Server(LanguageServer):
         super().shutdown()  # type: ignore[no-untyped-call]
 
     def check_soon(self, uri: str) -> _OpenSet | None:
-        """Check the flag set of a file after a pause; None for a file of none."""
-        edited = self._edited(uri)
-        if edited is None:
+        """Check, after a pause, the flag set of a file and those others that have it, too; None for a file of
+        none.
+        """
+        own = self._edited(uri)
+        if own is None:
             return None
-        opened = self._sets.setdefault(edited, _OpenSet())
-        if opened.task is not None:
-            opened.task.cancel()
-        opened.task = asyncio.create_task(self._check(edited, opened, uri))
-        return opened
+        self._sets.setdefault(own, _OpenSet())
+        folder = posixpath.dirname(self.file_of(uri, own.root)) or "."
+        for edited, opened in self._sets.items():
+            # A policy judges them all.
+            shared = edited.root == own.root and (folder in edited.layers or not own.layers)
+            if edited == own or shared:
+                if opened.task is not None:
+                    opened.task.cancel()
+                opened.task = asyncio.create_task(self._check(edited, opened, uri))
+        return self._sets[own]
 
     def check_all(self) -> None:
-        """Check every flag set with an open file."""
+        """Check every flag set with an open file, and forget the others."""
+        opened = {edited for uri in self.workspace.text_documents if (edited := self._edited(uri))}
+        for edited in self._sets.keys() - opened:
+            left = self._sets[edited]
+            if left.task is not None:
+                left.task.cancel()
+            self._show(left, {})
+            del self._sets[edited]
         for uri in self.workspace.text_documents:
             self.check_soon(uri)
 
@@ -174,19 +189,26 @@ class _Server(LanguageServer):
             shown.setdefault(next(same, address or uri), []).extend(
                 _diagnostic(problem, lines, self.workspace.position_codec) for problem in problems
             )
-        for address in opened.shown - shown.keys():
-            shown[address] = []
-        for address, diagnostics in shown.items():
-            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(address, diagnostics))
-        opened.shown = {address for address, diagnostics in shown.items() if diagnostics}
+        self._show(opened, shown)
+
+    def _show(self, opened: _OpenSet, shown: dict[str, list[types.Diagnostic]]) -> None:
+        """Show the problems of a flag set in place of those before, beside those of the others."""
+        changed = opened.shown.keys() | shown.keys()
+        opened.shown = shown
+        for address in changed:
+            found: list[types.Diagnostic] = []
+            for one in self._sets.values():
+                found += (each for each in one.shown.get(address, ()) if each not in found)
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(address, found))
 
 
 def language_server(paths: Sequence[str], depends_on: Sequence[str]) -> LanguageServer:
     """A server that knows definitions. `paths`: the layers; none to tell them by the folders of files."""
     server = _Server(paths, depends_on)
-    for name in ("DID_OPEN", "DID_CHANGE", "DID_SAVE", "DID_CLOSE"):
-        server.feature(getattr(types, f"TEXT_DOCUMENT_{name}"))(_changed)
-    server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(_changed_on_disk)
+    for changed in ("DID_OPEN", "DID_CHANGE", "DID_SAVE"):
+        server.feature(getattr(types, f"TEXT_DOCUMENT_{changed}"))(_changed)
+    for gone in (types.TEXT_DOCUMENT_DID_CLOSE, types.WORKSPACE_DID_CHANGE_WATCHED_FILES):
+        server.feature(gone)(_changed_on_disk)
     server.feature(
         types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=['"', "'", " ", "["])
     )(_complete)
@@ -206,7 +228,7 @@ def _changed(ls: _Server, params: Any) -> None:
     ls.check_soon(params.text_document.uri)
 
 
-def _changed_on_disk(ls: _Server, _: types.DidChangeWatchedFilesParams) -> None:
+def _changed_on_disk(ls: _Server, _: Any) -> None:
     ls.check_all()
 
 

@@ -70,6 +70,11 @@ class Editor:
         whole = types.TextDocumentContentChangeWholeDocument(text)
         self.client.text_document_did_change(types.DidChangeTextDocumentParams(changed, [whole]))
 
+    def close(self, file: str) -> None:
+        """Close a file, and what was not saved is lost."""
+        item = types.TextDocumentIdentifier(self.uri(file))
+        self.client.text_document_did_close(types.DidCloseTextDocumentParams(item))
+
     async def messages(self, file: str, count: int) -> list[str]:
         """Wait until a file has so many problems."""
         async with asyncio.timeout(60):
@@ -258,6 +263,31 @@ async def test_an_overlay_is_checked_over_its_base(editor: Editor) -> None:
     assert set(await editor.completed(file, "flags: {cart: {defaultVariant: |}}")) == {"on", "off"}
 
 
+async def test_a_base_is_checked_for_each_open_overlay(editor: Editor) -> None:
+    for folder, text in {
+        "base": CART,
+        "overlays/prod": "flags: {cart: {defaultVariant: 'on'}}",
+        "overlays/test": "flags: {cart: {defaultVariant: 'off'}}",
+    }.items():
+        (editor.root / folder).mkdir(parents=True)
+        (editor.root / folder / "flags.yaml").write_text(text)
+    for folder in ("base", "overlays/prod", "overlays/test"):
+        editor.open(f"{folder}/flags.yaml")
+    editor.write("base/flags.yaml", CART.replace('{"on": true, "off": false}', "{dark: true}"))
+    assert any('"on"' in one for one in await editor.messages("overlays/prod/flags.yaml", 1))
+    assert any('"off"' in one for one in await editor.messages("overlays/test/flags.yaml", 1))
+    editor.close("base/flags.yaml")
+    await editor.messages("overlays/prod/flags.yaml", 0)
+    await editor.messages("overlays/test/flags.yaml", 0)
+
+
+async def test_what_is_closed_has_no_problems_any_more(editor: Editor) -> None:
+    editor.open("cart.yaml", CART.replace('defaultVariant: "off"', "defaultVariant: dark"))
+    await editor.messages("cart.yaml", 1)
+    editor.close("cart.yaml")
+    await editor.messages("cart.yaml", 0)
+
+
 async def test_other_yaml_has_no_problems(editor: Editor) -> None:
     (editor.root / "ci").mkdir()
     (editor.root / "ci" / "bad.yaml").write_text(
@@ -265,9 +295,11 @@ async def test_other_yaml_has_no_problems(editor: Editor) -> None:
     )
     (editor.root / ".github").mkdir()
     editor.open(".github/build.yaml", "jobs: {build: {steps: [}}")
+    editor.open(".github/.hidden.yaml", "flags: [")
     editor.open("ci/bad.yaml")
     await editor.messages("ci/bad.yaml", 1)
-    assert not editor.client.diagnostics.get(editor.uri(".github/build.yaml"))
+    for other in ("build.yaml", ".hidden.yaml"):
+        assert not editor.client.diagnostics.get(editor.uri(f".github/{other}"))
 
 
 async def test_a_question_that_was_taken_back_is_answered_as_cancelled(editor: Editor) -> None:
