@@ -40,7 +40,7 @@ from evaluator.flags.model import EMPTY
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from controller.sources.cosign_keys import PrivateKey
+    from evaluator.host.signatures import PrivateKey
 
 
 _HELPER_SECONDS: Final = 30.0

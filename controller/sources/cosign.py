@@ -47,10 +47,12 @@ def verify_content(content: bytes, signature: str, keys: Sequence[CosignKey]) ->
     """Return who signed `content`, by a signature in Base64, or in the bundle that `cosign sign-blob` writes.
     Raises NotBelievedError.
     """
-    if signature.lstrip().startswith("{"):
-        signature = str(_field(_parse(signature.encode()), "messageSignature").get("signature"))
-    # `base64` breaks lines.
-    return _signer(content, _decode("".join(signature.split())), keys)
+    from evaluator.host.signatures import detached_signature  # noqa: PLC0415 - for signatures alone
+
+    try:
+        return _signer(content, detached_signature(signature), keys)
+    except ValueError as error:
+        raise NotBelievedError(str(error)) from None
 
 
 def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:

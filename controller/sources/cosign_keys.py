@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from controller.sources.backend import Signer, fingerprint
+from evaluator.host.signatures import PrivateKey, PublicKey, has_signed, read_public_key, scheme
 
 if TYPE_CHECKING:
     from controller.runtime.secret_texts import SecretTexts
@@ -24,11 +18,6 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = ".pub"
 _MOST_KEYS: Final = 100
-_RSA_BITS: Final = 8_192
-_EXPONENT_BITS: Final = 32
-"""Most bits of an RSA key's modulus and exponent: one signature then takes a millisecond at most."""
-PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +36,7 @@ class CosignKey:
 
     def has_signed(self, message: bytes, signature: bytes) -> bool:
         """Whether `signature` is of `message` and by this key."""
-        try:
-            self.key.verify(signature, message, *_scheme(self.key))
-        except InvalidSignature:
-            return False
-        return True
-
-
-def _scheme(key: PublicKey | PrivateKey) -> tuple[Any, ...]:
-    """Return how a key signs a content's SHA-256 hash; Ed25519 signs the content itself."""
-    if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
-        return (ec.ECDSA(hashes.SHA256()),)
-    if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
-        return padding.PKCS1v15(), hashes.SHA256()
-    return ()
+        return has_signed(self.key, message, signature)
 
 
 def read_cosign_keys(secret: SecretTexts) -> tuple[CosignKey, ...]:
@@ -78,17 +54,9 @@ def read_cosign_keys(secret: SecretTexts) -> tuple[CosignKey, ...]:
 
 def _read_key(secret: SecretTexts, name: str) -> PublicKey:
     try:
-        key = load_pem_public_key(secret.text(name).encode())
-    except (ValueError, UnsupportedAlgorithm):
-        raise secret.invalid(f"{name!r} contains no public key in PEM format") from None
-    if not isinstance(key, PublicKey):
-        raise secret.invalid(f"{name!r} is neither an ECDSA, an RSA nor an Ed25519 key")
-    if isinstance(key, rsa.RSAPublicKey):
-        exponent = key.public_numbers().e
-        if key.key_size > _RSA_BITS or exponent.bit_length() > _EXPONENT_BITS:
-            message = f"{name!r} is an RSA key of more than {_RSA_BITS} bits, or with an unusual exponent"
-            raise secret.invalid(message)
-    return key
+        return read_public_key(secret.text(name).encode())
+    except ValueError as error:
+        raise secret.invalid(f"{name!r} {error}") from None
 
 
 def read_private_key(pem: bytes) -> PrivateKey:
@@ -109,4 +77,4 @@ def read_private_key(pem: bytes) -> PrivateKey:
 
 def signature_of(content: bytes, key: PrivateKey) -> str:
     """A signature of `content` in Base64: of its SHA-256 hash, but Ed25519 of itself."""
-    return base64.b64encode(key.sign(content, *_scheme(key))).decode()
+    return base64.b64encode(key.sign(content, *scheme(key))).decode()

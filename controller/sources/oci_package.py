@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.sources.cosign_keys import CosignKey, PrivateKey
+    from controller.sources.cosign_keys import CosignKey
+    from evaluator.host.signatures import PrivateKey
 
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"

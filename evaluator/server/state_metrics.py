@@ -32,6 +32,8 @@ class SourceState(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     DOWN = "down"
     """The source does not answer, or its answer is inconclusive."""
+    UNVERIFIED = "unverified"
+    """The source's content has no signature that is believed."""
     INVALID = "invalid"
     """The source's content is invalid."""
     FAILED = "failed"
@@ -47,6 +49,7 @@ _STATES: Final = {
     "Timeout": SourceState.DOWN,
     "Busy": SourceState.DOWN,
     "Ended": SourceState.DOWN,
+    "Unverified": SourceState.UNVERIFIED,
     "Invalid": SourceState.INVALID,
     "TooLarge": SourceState.INVALID,
 }

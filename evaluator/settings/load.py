@@ -181,7 +181,7 @@ _OAUTH: Final[Mapping[str, _Read]] = {
 }
 _LINES: Final = (
     "uri", "provider", "selector", "provider_id", "auth_header", "bearer_token", "bearer_token_file",
-    "interval_seed", "cron", "cert_path", "client_cert_path", "client_key_path",
+    "interval_seed", "cron", "cert_path", "client_cert_path", "client_key_path", "verify_key",
 )  # fmt: skip
 _SOURCE: Final[Mapping[str, _Read]] = {
     **dict.fromkeys(_LINES, options.line),

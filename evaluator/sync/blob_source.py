@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceEvent, SourceFault
+from evaluator.sync.source import (
+    MAX_BYTES,
+    SIGNATURE_BYTES,
+    SUFFIX,
+    UNCHANGED,
+    Delivery,
+    PolledSource,
+    SourceEvent,
+    SourceFault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +71,7 @@ class BlobSource(PolledSource):
             async with asyncio.timeout(self._timeout):
                 options: GetOptions = {"if_none_match": self.etag} if self.etag else {}
                 answer = await obstore.get_async(self._store, self._key, options=options)
-                content = await self._read(answer)
+                content = await self._read(answer, MAX_BYTES)
         except NotModifiedError:
             return UNCHANGED
         except TimeoutError:
@@ -73,15 +82,29 @@ class BlobSource(PolledSource):
         self.etag = answer.meta["e_tag"]
         return Delivery(((self.name.partition("?")[0], content),))
 
-    async def _read(self, answer: GetResult) -> bytes:
+    async def ask_signature(self) -> bytes:
+        """See PolledSource: the object with `.sig` behind its key."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await obstore.get_async(self._store, f"{self._key}{SUFFIX}")
+                return await self._read(answer, SIGNATURE_BYTES)
+        except (NotFoundError, FileNotFoundError):
+            return b""
+        except TimeoutError:
+            text = f"{self.name}: its signature: no answer within {self._timeout:g} s"
+            raise SourceFault("Timeout", text) from None
+        except (BaseError, OSError) as error:
+            raise _fault(f"{self.name}: its signature", error) from None
+
+    async def _read(self, answer: GetResult, most: int) -> bytes:
         size = answer.meta["size"]
-        if size > MAX_BYTES:
-            raise SourceFault("TooLarge", f"{self.name}: {size} bytes are more than {MAX_BYTES}")
+        if size > most:
+            raise SourceFault("TooLarge", f"{self.name}: {size} bytes are more than {most}")
         content = bytearray()
         async for chunk in answer.stream(_CHUNK):
             content += chunk
-            if len(content) > MAX_BYTES:
-                raise SourceFault("TooLarge", f"{self.name}: it is more than {MAX_BYTES} bytes")
+            if len(content) > most:
+                raise SourceFault("TooLarge", f"{self.name}: it is more than {most} bytes")
         return bytes(content)
 
 

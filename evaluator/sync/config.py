@@ -92,6 +92,8 @@ class SourceConfig:
     max_msg_size: int = 0
     """gRPC: bytes of a message; 0: the bound of all sources."""
     oauth: OAuth | None = None
+    verify_key: str = ""
+    """File with the public keys (PEM) one of which must have signed the content; ours."""
 
     @property
     def name(self) -> str:
@@ -177,5 +179,5 @@ _USED_BY: Final[Mapping[str, frozenset[Provider]]] = {
     "bearer_token": _HTTP | _GRPC, "bearer_token_file": _HTTP | _GRPC, "auth_header": _HTTP | _GRPC,
     "headers": _HTTP | _GRPC, "cert_path": _HTTP | _GRPC, "client_cert_path": _HTTP | _GRPC,
     "client_key_path": _HTTP | _GRPC, "oauth": _HTTP, "interval": _POLLED, "interval_seed": _POLLED,
-    "cron": _POLLED, "timeout": _NETWORK,
+    "cron": _POLLED, "timeout": _NETWORK, "verify_key": FILES | _POLLED,
 }  # fmt: skip

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.document import Syntax, format_of
 from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceEvent, SourceFault
+from evaluator.sync.source import MAX_BYTES, SUFFIX, UNCHANGED, UNVERIFIED, Delivery, SourceEvent, SourceFault
 from evaluator.sync.watch import FolderWatch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
+    from evaluator.sync.source import ContentVerifier
 
 _SETTLE: Final = 0.02
 """Seconds after an event: a writer in place opens, truncates and writes."""
@@ -56,6 +58,10 @@ class FileSource:
         self._clock = clock
         self._watch = watch
         self._timing = timing
+        self.verifier: ContentVerifier | None = None
+        """Judges each file by the signature beside it; None: everything is believed."""
+        self._unverified: Mark | None = None
+        """The mark that was not verified at the last look: its signature may come a moment later."""
         self._mark: Mark | None = None
         self._unsettled: Mark | None = None
         """The mark that was not read at the last poll: the file may have been incomplete."""
@@ -93,6 +99,7 @@ class FileSource:
         """Return the event of the present content; None if it may be incomplete. read: even if its mark is
         the same. Blocks.
         """
+        mark: Mark | None = None
         try:
             mark = self._now()
             if mark == self._mark and not read:
@@ -103,6 +110,9 @@ class FileSource:
             self._mark = None
             return _fault(self.name, error)
         except SourceFault as fault:
+            if fault.reason == UNVERIFIED and mark != self._unverified:
+                self._unverified = mark
+                return None
             return fault
         if settled is None:
             return None
@@ -115,10 +125,13 @@ class FileSource:
             if mark != self._unsettled and self._may_be_half(mark):
                 self._unsettled = mark
                 return None
-            documents = self._read(mark)
+            documents, signatures = self._read(mark)
             before, mark = mark, self._now()
             if mark == before:
                 self._unsettled = None
+                if self.verifier is not None:
+                    for name, content in documents:
+                        self.verifier.require(name, content, signatures.get(name, b""))
                 return mark, Delivery(documents)
         raise self._change_fault()
 
@@ -146,13 +159,23 @@ class FileSource:
         """Return the mark of the path. Raises OSError if nothing is there."""
         status = self._path.stat()
         if not self._path.is_dir():
-            return (self._mark_of_file("", status),)
+            return (self._mark_of_file("", status), *self._marks_of_signatures([""]))
         names = sorted(
             name for name in os.listdir(self._path) if format_of(name) and not name.startswith(".")
         )
         if len(names) > _MAX_FILES:
             raise SourceFault("TooLarge", f"{self.name}: its {len(names)} files are more than {_MAX_FILES}")
-        return tuple(self._mark_of_file(name, (self._path / name).stat()) for name in names)
+        marks = tuple(self._mark_of_file(name, (self._path / name).stat()) for name in names)
+        return (*marks, *self._marks_of_signatures(names))
+
+    def _marks_of_signatures(self, names: Iterable[str]) -> Iterator[_FileMark]:
+        """Yield the marks of the signatures that are there, each with the name of its file and SUFFIX."""
+        for name in names if self.verifier is not None else ():
+            with contextlib.suppress(FileNotFoundError):
+                yield self._mark_of_file(f"{name}{SUFFIX}", Path(f"{self._place(name)}{SUFFIX}").stat())
+
+    def _place(self, name: str) -> Path:
+        return self._path / name if name else self._path
 
     def _mark_of_file(self, name: str, status: os.stat_result) -> _FileMark:
         """Return the mark of a file. Raises SourceFault for anything else."""
@@ -161,18 +184,23 @@ class FileSource:
             raise SourceFault("NotAFile", f"{where}: {no_file(status)}")
         return _mark(name, status)
 
-    def _read(self, mark: Mark) -> tuple[tuple[str, bytes], ...]:
-        documents = []
+    def _read(self, mark: Mark) -> tuple[tuple[tuple[str, bytes], ...], dict[str, bytes]]:
+        """Return (name, content) of each file, and the signatures by the names of their files."""
+        documents, signatures = [], {}
         left = MAX_BYTES
         for name, *_ in mark:
-            path = self._path / name if name else self._path
-            with open(path, "rb", opener=_open_nonblocking) as file:
+            signed = name.removesuffix(SUFFIX)
+            path = str(self._place(signed))
+            with open(f"{path}{name[len(signed) :]}", "rb", opener=_open_nonblocking) as file:
                 content = file.read(left + 1)
             left -= len(content)
             if left < 0:
                 raise SourceFault("TooLarge", f"{self.name}: it is more than {MAX_BYTES} bytes")
-            documents.append((str(path), content))
-        return tuple(documents)
+            if signed == name:
+                documents.append((path, content))
+            else:
+                signatures[path] = content
+        return tuple(documents), signatures
 
 
 def no_file(status: os.stat_result) -> str:

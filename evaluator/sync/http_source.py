@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import urllib3
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -24,7 +24,16 @@ from evaluator.host.backoff import retry_after
 from evaluator.host.system_proxies import system_proxy
 from evaluator.sync.credentials import authorization, read_secret, without_credentials
 from evaluator.sync.schedule import CAP, Schedule
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, PolledSource, SourceEvent, SourceFault
+from evaluator.sync.source import (
+    MAX_BYTES,
+    SIGNATURE_BYTES,
+    SUFFIX,
+    UNCHANGED,
+    Delivery,
+    PolledSource,
+    SourceEvent,
+    SourceFault,
+)
 from evaluator.wire.flag_server import ABSENT, REFUSING, UNENDED, request_headers, syntax_of
 
 if TYPE_CHECKING:
@@ -330,6 +339,23 @@ class HttpSource(PolledSource):
             raise SourceFault("Invalid", f"{self.name}: {UNENDED}")
         self.etag, self._delivered = answer.headers.get("ETag"), True
         return Delivery(((file, answer.body),))
+
+    async def ask_signature(self) -> bytes:
+        """See PolledSource: at the URL with `.sig` behind its path."""
+        assert self._client is not None  # noqa: S101 - `open` comes first
+        parts = urlsplit(self._url)
+        url = urlunsplit(parts._replace(path=f"{parts.path}{SUFFIX}"))
+        headers = await self._headers(self._client)
+        try:
+            answer = await self._client.request(url, headers, SIGNATURE_BYTES)
+        except SourceFault as fault:
+            raise SourceFault(fault.reason, f"{self.name}: its signature: {fault.message}") from None
+        if answer.status in ABSENT:
+            return b""
+        if not 200 <= answer.status < 300:
+            reason = _REASONS.get(answer.status, "Refused")
+            raise SourceFault(reason, f"{self.name}: its signature: answered {answer.status}")
+        return answer.body
 
     async def _headers(self, client: Client) -> dict[str, str]:
         headers = {**request_headers(self.etag or ""), "Accept-Encoding": "gzip", **self._config.headers}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.file_source import FileSource, no_file
 from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
+from evaluator.sync.source import PolledSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,15 @@ def open_sources(
     """
 
     def open_source(name: str, identity: str, config: SourceConfig) -> SyncSource:
+        source = open_plain(name, identity, config)
+        if config.verify_key and isinstance(source, FileSource | PolledSource):
+            # Imported here: it loads cryptography, and most sources are not signed.
+            from evaluator.sync.signed import Verifier  # noqa: PLC0415
+
+            source.verifier = Verifier(config.verify_key)
+        return source
+
+    def open_plain(name: str, identity: str, config: SourceConfig) -> SyncSource:
         if config.provider in FILES:
             return _open_file(name, identity, config, clock, timing)
         if config.provider is Provider.GRPC:
@@ -94,13 +104,15 @@ def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 def _request_fields(config: SourceConfig) -> object:
     """Return all fields that may affect the answer; may hold secrets."""
+    # What was served before it had to be signed is not served once it has to.
+    signed = ("signed", config.verify_key) if config.verify_key else ()
     if config.provider in FILES:
-        return "file", os.path.abspath(Path(config.uri).expanduser())
+        return "file", os.path.abspath(Path(config.uri).expanduser()), *signed
     headers = {key.lower(): value for key, value in config.headers.items()}
     selecting = {key: value for key, value in headers.items() if key not in _CREDENTIALS}
     uri = re.sub(r"(?<=://)[^/?#]*@", "", config.uri)
     accounts = [os.environ.get(name, "") for name in _ACCOUNTS] if config.provider in BLOBS else []
-    return config.provider, uri, config.selector, selecting, accounts
+    return config.provider, uri, config.selector, selecting, accounts, *signed
 
 
 def _client_fields(config: SourceConfig) -> object:

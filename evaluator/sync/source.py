@@ -27,6 +27,14 @@ BOUNDS: Final = Bounds(document_bytes=MAX_BYTES)
 """Bounds of deliveries, which programs write, too."""
 
 
+UNVERIFIED: Final = "Unverified"
+"""Reason of the fault of a content whose signature is missing, or is not believed."""
+SUFFIX: Final = ".sig"
+"""What the name of a signature's file has behind the whole name of the content's."""
+SIGNATURE_BYTES: Final = 65_536
+"""Most bytes of a signature."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """The whole content of a source."""
@@ -71,6 +79,13 @@ class Companion(Protocol):
 
     def was_taken_within(self, seconds: float) -> bool:
         """Return whether the peer answered within the last `seconds`."""
+
+
+class ContentVerifier(Protocol):
+    """Judges contents by the signatures beside them."""
+
+    def require(self, name: str, content: bytes, signature: bytes) -> None:
+        """Raise SourceFault, UNVERIFIED, unless the signature of the content is believed. Blocks."""
 
 
 class SyncSource(Protocol):
@@ -132,6 +147,8 @@ class PolledSource(ABC):
         """The last answer's, if it was a document."""
         self.asked_to_wait = 0.0
         """Seconds that the last answer asked to wait."""
+        self.verifier: ContentVerifier | None = None
+        """Judges each document by the signature beside it; None: everything is believed."""
         self._schedule = schedule
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
@@ -139,14 +156,43 @@ class PolledSource(ABC):
         await self.open()
         try:
             while True:
-                yield await self.ask()
+                yield await (self.ask() if self.verifier is None else self._ask_verified(self.verifier))
                 await asyncio.sleep(max(self._schedule.pause(self.clock()), self.asked_to_wait))
         finally:
             self.close()
 
+    async def _ask_verified(self, verifier: ContentVerifier) -> SourceEvent:
+        """Return a document that is verified, or the fault that it is not. Raises other SourceFaults."""
+        event = await self.ask()
+        if not isinstance(event, Delivery):
+            return event
+        # What is not verified is asked for again at the next poll.
+        etag, self.etag = self.etag, None
+        if await self._refusal(verifier, event) is not None:
+            # The document and its signature may be of two versions, one of which was replaced in between.
+            event = await self.ask()
+            etag, self.etag = self.etag, None
+            if isinstance(event, Delivery) and (refused := await self._refusal(verifier, event)) is not None:
+                return refused
+        self.etag = etag
+        return event
+
+    async def _refusal(self, verifier: ContentVerifier, delivery: Delivery) -> SourceFault | None:
+        signature = await self.ask_signature()
+        for name, content in delivery.documents:
+            try:
+                await asyncio.to_thread(verifier.require, name, content, signature)
+            except SourceFault as fault:
+                return fault
+        return None
+
     @abstractmethod
     async def ask(self) -> SourceEvent:
         """Return the document, or that it is unchanged. Raises SourceFault."""
+
+    @abstractmethod
+    async def ask_signature(self) -> bytes:
+        """Return the signature beside the document; empty: there is none. Raises SourceFault."""
 
     async def open(self) -> None:  # noqa: B027 - nothing to do for most
         """Prepare to ask. Raises SourceFault."""

@@ -24,6 +24,7 @@ from tests.clients.evaluator import Evaluator, evaluator
 from tests.clients.server import until
 from tests.clients.up import banner
 from tests.clients.upstreams import replace
+from tests.registry.signing import Key
 from tests.unit.evaluator.http import certificates
 
 if TYPE_CHECKING:
@@ -319,3 +320,22 @@ def test_the_log_names_the_source_that_is_stale_and_says_when_it_is_current_agai
         again = running.next_event("the source is current again")
     assert (stale["level"], stale["source"]) == ("warning", "flags.json")
     assert (again["level"], again["source"]) == ("info", "flags.json")
+
+
+def test_a_file_that_nobody_believed_signed_leaves_the_last_good_flags_and_is_told_of(tmp_path: Path) -> None:
+    key, file = Key(), tmp_path / "flags.json"
+    (tmp_path / "ci.pub").write_bytes(key.public)
+    file.write_text(banner("party"))
+    (tmp_path / "flags.json.sig").write_text(key.sign(file.read_bytes()))
+    source = {"uri": str(file), "provider": "file", "verifyKey": str(tmp_path / "ci.pub")}
+    with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as running:
+        ports = running.next_event("listening")
+        running.next_event("flags served")
+        file.write_text(banner("plain"))
+        running.next_event("its signature is by no key of")
+        assert served_value(ports["ofrep"]) == "Hooray"
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports['management']}/metrics") as metrics:
+            shown = metrics.read().decode()
+        assert any('"unverified"' in line and line.endswith(" 1.0") for line in shown.splitlines())
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports['management']}/readyz") as ready:
+            assert "its signature is by no key of" in ready.read().decode()

@@ -30,6 +30,7 @@ APART: Final = {
     "controller.cli.history": "a verb",
     "controller.cli.sample_message": "imported when its verb runs: it loads the client of a cluster",
     "controller.cli.stats": "a verb; the schemas of what verbs print list its record",
+    "evaluator.sync.signed": "imported for a signed source: it loads cryptography",
 }
 """Shorter modules with one importer beside them, and why they stay modules of their own."""
 WORLDS: Final = {"World", "Around", "Scene"}
