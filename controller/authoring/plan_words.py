@@ -145,6 +145,8 @@ def flag_words(flag: FlagPlan, contexts: int) -> Iterator[str]:
     if flag.references is not None:
         count = flag.references
         yield f"the code refers to it {_count(count, 'time')}" if count else "no code refers to it"
+    if flag.requests is not None:
+        yield flag.requests
 
 
 def _tests(tests: CoveringTests) -> Iterator[str]:

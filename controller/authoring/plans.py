@@ -116,6 +116,8 @@ class FlagPlan:
     """The FlagOverride that decides now what users of the flag get."""
     references: int | None = None
     """How often the code refers to the flag; absent where no code was searched."""
+    requests: str | None = None
+    """How often evaluators were asked for the flag, and which; absent where no Prometheus was asked."""
     tests: CoveringTests | None = None
     """What tests say about the change; absent where there are none at all."""
 

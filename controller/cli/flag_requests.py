@@ -9,7 +9,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Final
 
-from controller.authoring.request_queries import KEY, increase_query, who_was_asked
+from controller.authoring.request_queries import KEY, MOST_NAMED, increase_query, who_was_asked
 from controller.cli.printing import UNREACHABLE, Exit
 
 _BY: Final = (KEY, "namespace", "job")
@@ -60,3 +60,13 @@ def requests_by_flag(address: str, within: int) -> dict[str, dict[str, float]]:
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise Exit(f"{shown} does not answer as Prometheus does", UNREACHABLE) from None
     return dict(found)
+
+
+def requests_text(by: dict[str, float], within: int) -> str:
+    """How often a flag was asked for in so many days, and who was asked most often."""
+    users = sorted(((count, who) for who, count in by.items() if count), reverse=True)
+    if not users:
+        return f"nobody asked for it in {within} days"
+    named = ", ".join(who or "an evaluator" for _, who in users[:MOST_NAMED])
+    more = f" and {len(users) - MOST_NAMED} more" if len(users) > MOST_NAMED else ""
+    return f"requested {sum(by.values()):,.0f} times in {within} days by {named}{more}"

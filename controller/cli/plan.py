@@ -16,6 +16,7 @@ from controller.cli.arguments import add_policies_argument, policy_files
 from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text, calendar_of
 from controller.cli.clusters import run_on_cluster, scope_of
 from controller.cli.diff import Compared, Shown, add_comparison_arguments, exit_with, read_compared
+from controller.cli.flag_requests import add_request_arguments, requests_by_flag, requests_text
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain
 from controller.cli.plan_rollout import read_contexts, read_rollouts
 from controller.cli.printing import UNREACHABLE, USAGE, exit_on
@@ -60,6 +61,7 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--code", type=Path, metavar="DIR", help="count what the code in this folder refers to, as refs does"
     )
+    add_request_arguments(parser, "say who asked for each flag in --requests-in days")
     parser.add_argument(
         "--name", metavar="NAME",
         help="of Markdown: the name of the flag set, in the hidden line by which a comment is found and "
@@ -106,7 +108,7 @@ def _show(options: argparse.Namespace) -> Shown:
     plan = ChangePlan(
         *compared.names,
         len(contexts) or SAMPLES,
-        flags if options.code is None else _with_references(flags, options.code),
+        _with_requests(flags if options.code is None else _with_references(flags, options.code), options),
         rollouts,
         calendar_of(after, flags, rollouts, at),
         tuple(str(problem) for problem in compared.after.problems),
@@ -215,6 +217,15 @@ def _with_references(flags: tuple[FlagPlan, ...], code: Path) -> tuple[FlagPlan,
     with exit_on(UNREACHABLE, Setback, OSError):
         found = search(code, [flag.key for flag in flags], read_options(code)).references
     return tuple(replace(flag, references=len(found.get(flag.key, ()))) for flag in flags)
+
+
+def _with_requests(flags: tuple[FlagPlan, ...], options: argparse.Namespace) -> tuple[FlagPlan, ...]:
+    """The flags with who asked for each, where there is a Prometheus. Raises Exit."""
+    if options.prometheus is None or not flags:
+        return flags
+    days = options.requests_in.days
+    found = requests_by_flag(options.prometheus, days)
+    return tuple(replace(flag, requests=requests_text(found.get(flag.key, {}), days)) for flag in flags)
 
 
 def _places(compared: Compared) -> dict[str, tuple[str, int]]:

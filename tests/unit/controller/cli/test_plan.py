@@ -15,6 +15,7 @@ from controller.cli import main
 from controller.cli.change_plan import ChangePlan, as_markdown, as_text
 from controller.cli.diff import DeliveredSide
 from tests.repositories import Repository
+from tests.unit.controller.cli.test_archive import prometheus
 from tests.worlds.objects import thing
 
 if TYPE_CHECKING:
@@ -175,6 +176,21 @@ def test_needless_moves_rollouts_overrides_and_code_have_a_line_each(
         "    FlagOverride incident decides now what users get, until it ends",
         "    no code refers to it",
     ]
+
+
+def test_plan_says_who_asks_for_each_flag_that_changes(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with prometheus({"namespace": "shop", "job": "web", "feature_flag_key": "gone"}, 1204) as url:
+        assert plan(repository, "--prometheus", url, "--requests-in", "7d") == 1
+        text = capsys.readouterr().out
+        assert plan(repository, "--prometheus", url, "-o", "json") == 1
+    assert "requested 1,204 times in 7 days by shop/web\n" in text.partition("- gone")[2]
+    assert "nobody asked for it in 7 days\n" in text.partition("~ cart")[2]
+    told = {flag["key"]: flag["requests"] for flag in json.loads(capsys.readouterr().out)["flags"]}
+    assert told["gone"] == "requested 1,204 times in 30 days by shop/web"
+    assert plan(repository, "--prometheus", "http://127.0.0.1:1") == 3
+    assert "127.0.0.1:1 cannot be asked" in capsys.readouterr().err
 
 
 TESTS: Final = """
