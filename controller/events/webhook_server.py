@@ -126,6 +126,7 @@ LIMITS: Final = Limits(
 )
 _JSON: Final = ("content-type", "application/json")
 _SUSPENDED: Final = "this receiver is suspended"
+_ELSEWHERE: Final = "this receiver is answered by the controller of its shard; ask the Service of that one"
 _REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
 NO_TYPE: Final = "none"
 """Sender type of a request without a receiver."""
@@ -210,7 +211,7 @@ class Receiver:
             self.objects.find(BY_REPOSITORY, namespace, repository) for repository in repositories(push)
         ]
         for source in itertools.chain.from_iterable(sources):
-            if source.suspended or source.deleting:
+            if source.suspended or source.deleting or not self.role.shard.owns(source):
                 continue
             if not every and source.name not in endpoint.sources:
                 continue
@@ -224,6 +225,8 @@ class Receiver:
         receivers = self.objects.find(BY_PATH, "", path_digest(path))
         if not receivers:
             return "unknown", _refuse(404, "there is no receiver at this path")
+        if not any(map(self.role.shard.owns, receivers)):
+            return "unknown", _refuse(404, _ELSEWHERE)
         if any(receiver_.suspended for receiver_ in receivers):
             return "suspended", _refuse(503, _SUSPENDED)
         return "standby", _later("this receiver is not ready yet; try again")

@@ -33,6 +33,7 @@ from controller.events.webhook_server import (
 from controller.runtime.cache import Cache
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Role
+from controller.runtime.shards import Shard
 from controller.runtime.watch_health import WatchHealth
 from evaluator.http.messages import Request, Response
 from tests.unit.evaluator.http.serving import run_listener
@@ -52,6 +53,11 @@ PATH = webhook_path(TOKEN, KEY)
 def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **more: Any) -> Resource:
     git = {"url": "ssh://git@github.com/acme/flags", "ref": {"branch": branch}}
     return thing("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
+
+
+def labelled(name: str, kind: str = "FlagSource", spec: Any = None, status: Any = None) -> Resource:
+    """An object of another shard; a source that follows what is pushed."""
+    return thing(kind, name, flag_source(name).spec if spec is None else spec, status, labels={"shard": "a"})
 
 
 class PushReceiver:
@@ -242,6 +248,22 @@ def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again()
         assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
     around.role.leading = True
     assert (around.send().status, around.woken) == (200, ["production"])
+
+
+def test_a_push_wakes_the_sources_of_the_receiver_s_own_shard() -> None:
+    around = PushReceiver(flag_source("ours"), labelled("theirs"))
+    around.role.shard = Shard.of("!shard", ())
+    assert json_of(around.send())["woken"] == ["FlagSource/shop/ours"]
+    assert around.expected == [("ours", COMMIT)]
+
+
+def test_a_push_to_another_shard_s_receiver_is_answered_with_where_to_send_it() -> None:
+    around = PushReceiver(labelled("push", "FlagReceiver", {}, {"webhookPath": PATH}))
+    around.role.shard = Shard.of("!shard", ())
+    around.endpoints.close(KEY)
+    response = around.send()
+    assert response.status == 404
+    assert "ask the Service of that one" in json_of(response)["message"]
 
 
 def test_a_receiver_that_is_still_to_be_opened_is_to_be_asked_again() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.featureflagconfiguration import FLAG_KIND, KIND
-from controller.api.meta import ObjectKey
+from controller.api.meta import SHARD_KEY, ObjectKey
 from controller.proxy.catalog import EncodedSpec, ObjectCatalog, decode_spec
 from controller.proxy.watch import informer_of_objects
 
@@ -88,6 +88,16 @@ def test_only_annotations_of_ours_are_kept() -> None:
     seen = catalog.object_at(("a", "x"))
     assert seen is not None
     assert seen.annotations == {"flagstaff.dev/observed-at": "t"}
+
+
+def test_of_labels_the_flag_set_and_the_shard_are_kept() -> None:
+    catalog, informer = empty_catalog()
+    object_body, kept = body(("a", "x")), {"flagstaff.dev/flagset": "x", SHARD_KEY: "shard1"}
+    object_body["metadata"]["labels"] = {**kept, "app": "x"}
+    informer.learn(KIND, object_body)
+    seen = catalog.object_at(("a", "x"))
+    assert seen is not None
+    assert seen.labels == kept
 
 
 def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.flagreceipt import receipt_name
-from controller.api.meta import ObjectKey, Resource
+from controller.api.flagreceipt import PROXY_LABEL, receipt_name
+from controller.api.meta import SHARD_KEY, ObjectKey, Resource
 from controller.proxy.receipts import ExpectedDigest
 from controller.proxy.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.queue import KeyedQueue
@@ -131,6 +131,17 @@ async def test_a_receipt_is_owned_by_what_it_is_about(world: ReceiptScene, clust
     assert written["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
     assert written["spec"] == {"configuration": "flags", "proxy": "proxy-1"}
     assert written["status"]["digest"] == "sha256:new"
+
+
+async def test_a_receipt_has_the_label_of_the_shard_that_sums_it_up(
+    world: ReceiptScene, cluster: Cluster
+) -> None:
+    owner = replace(OWNER, labels={SHARD_KEY: "shard1", "app": "x"})
+    world.expected = ExpectedDigest(owner, "sha256:new", 990.0)
+    async with run_followed(world, cluster):
+        pass
+    (written,) = cluster.of("FlagReceipt")
+    assert written["metadata"]["labels"] == {**PROXY_LABEL, SHARD_KEY: "shard1"}
 
 
 async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(

@@ -14,6 +14,7 @@ from controller.runtime.cache import Cache
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Role
 from controller.runtime.queue import KeyedQueue
+from controller.runtime.shards import Shard
 from controller.runtime.watch_health import WatchHealth
 
 KIND = "FeatureFlagConfiguration"
@@ -83,6 +84,29 @@ def test_remote_flags_are_stale_since_their_provider_confirmed_them_last() -> No
         if sample.name == "flagstaff_remote_flags_stale_seconds"
     }
     assert seconds == {("ill", "there"): 60.0, ("well", "there"): 0.0}
+
+
+def test_objects_of_another_shard_are_measured_there() -> None:
+    objects = Cache()
+    for name in ("ours", "theirs"):
+        key, status = ObjectKey(KIND, "shop", name), {"served": "2/2", "total": 2}
+        objects.learn(Resource(key, name, 1, "1", status=status, labels={"shard": name}))
+    role = Role(True, lease="mine", shard=Shard.of("shard=ours", ()))
+    queue, registry = KeyedQueue[ObjectKey](lambda: 0.0, lambda: 0.0), CollectorRegistry(auto_describe=False)
+    ControllerMetrics(
+        objects,
+        {KIND: queue},
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        WatchHealth(lambda: 0.0),
+        role,
+        registry,
+    )
+    found = generate_latest(registry).decode()
+    for metric in ("flagstaff_evaluators", "flagstaff_suspended"):
+        lines = [line for line in found.splitlines() if line.startswith(f"{metric}{{")]
+        assert lines
+        assert all('name="ours"' in line for line in lines)
+    assert 'flagstaff_leader{lease="mine"} 1.0' in found
 
 
 def test_overrides_in_force_have_a_series_each() -> None:

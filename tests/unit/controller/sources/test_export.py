@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import SHARD_KEY, ObjectKey, Resource
 from controller.runtime.setbacks import Failed
+from controller.runtime.shards import Shard
 from controller.sources.reconciler import Exporter
 from tests.unit.controller.sources.test_reconciler import KEY, Life
 from tests.worlds.stages import RecordingCluster
@@ -68,6 +69,19 @@ async def test_the_artifact_is_exported_and_again_only_when_it_changes(life: Lif
         "status ExternalArtifact/flags",
         "status ExternalArtifact/flags",
     ]
+
+
+async def test_the_export_has_the_label_of_the_shard_and_follows_its_source_to_another(
+    life: Life, writer: Writer
+) -> None:
+    for shard in ("shard1", "shard2", ""):
+        selector = f"{SHARD_KEY}={shard}" if shard else f"!{SHARD_KEY}"
+        exporter = Exporter(writer.objects, writer.impersonate, Shard.of(selector, ()))
+        life.reconciler = replace(life.reconciler, exporter=exporter)
+        await life.look(labels={SHARD_KEY: shard} if shard else {})
+        assert writer.exported is not None
+        assert writer.exported.labels.get(SHARD_KEY, "") == shard
+    assert writer.writes.count("apply ExternalArtifact/flags") == 3
 
 
 async def test_a_source_that_fails_leaves_the_last_export(life: Life, writer: Writer) -> None:

@@ -10,6 +10,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.runtime.cache import Cache
 from controller.runtime.process import forever
 from controller.runtime.setbacks import Failed
+from controller.runtime.shards import Shard
 from controller.sources.reconciler import Leftovers
 
 if TYPE_CHECKING:
@@ -43,6 +44,15 @@ async def test_artifacts_of_sources_that_are_there_are_kept() -> None:
     cache.learn(Resource(KEY, "u", 1, "1"))
     cache.learn(Resource(ObjectKey("FlagSet", "shop", "flags"), "v", 1, "1"))
     await Leftovers(cache, artifacts.keep, [nothing], lambda: NOW).remove_artifacts()
+    assert artifacts.kept == [[KEY]]
+
+
+async def test_artifacts_of_sources_that_another_shard_was_given_meanwhile_are_not_kept() -> None:
+    cache, artifacts = Cache(), Artifacts()
+    cache.learn(Resource(KEY, "u", 1, "1", labels={"shard": "a"}))
+    cache.learn(Resource(ObjectKey("FlagSource", "shop", "moved"), "v", 1, "1", labels={"shard": "b"}))
+    leftovers = Leftovers(cache, artifacts.keep, [nothing], lambda: NOW, shard=Shard.of("shard=a", ()))
+    await leftovers.remove_artifacts()
     assert artifacts.kept == [[KEY]]
 
 
