@@ -49,16 +49,17 @@ def _require_expression(text: str) -> None:
 class Dependency(Model):
     """An object of the namespace that must be ready first."""
 
-    kind: Literal["FlagSet", "FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"] = (
-        "FlagSet"
-    )
-    """The object's kind."""
+    kind: Literal[
+        "FlagSet", "FlagRollout", "FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"
+    ] = "FlagSet"
+    """The object's kind. A FlagRollout must have [promoted](../waves.md) the same commit."""
     name: Name
     """The object's name."""
     ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_require_expression)] | None = None
     """An expression in CEL over `self`, this FlagSet, and `dep`, the other object, that says whether that
     is ready, such as `has(dep.status.flags) && dep.status.flags > 0`; the condition Ready if it is not set.
-    All expressions together have at most 2,048 characters.
+    Of a FlagRollout, both count: the expression, and that the commit is promoted. All expressions together
+    have at most 2,048 characters.
     """
 
 
@@ -297,9 +298,9 @@ class FlagSetSpec(Model):
     depends_on: Annotated[
         tuple[Dependency, ...], Field(max_length=32), BeforeValidator(require_short_expressions)
     ] = ()
-    """FlagSets and sources in the same namespace that must be Ready first. A FlagSet of the same source
-    must have applied the same revision. Rules may [need flags](../reference/prerequisites.md) of these
-    FlagSets.
+    """FlagSets, FlagRollouts and sources in the same namespace that must be Ready first. A FlagSet of the
+    same source must have applied the same revision. Rules may [need
+    flags](../reference/prerequisites.md) of these FlagSets.
     """
     interval: Interval = 600.0
     """How often what was written is compared with what it should be, at least half a second. New artifacts

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import flaggrant, flagsource
+from controller.api import flaggrant, flagrollout, flagsource
 from controller.api.artifact_status import ArtifactStatus, artifact_of
 from controller.api.fields import InvalidSpecError
 from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetSpec, list_items, source_key
@@ -14,12 +15,14 @@ from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey, Resource
 from controller.api.status import DEPENDENCIES_SERVED, FALSE, READY, ROLLOUT_ACTIVE, Condition
 from controller.delivery.grants import Referring, denial_message, granted_kinds
+from controller.delivery.promotion import promotion_of, writers_of
 from controller.runtime.event import Occurrence
 from controller.runtime.setbacks import Failed, Passing, Stalled, Waiting
 from controller.runtime.watches import cycle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from controller.runtime.cache import Cache
 
@@ -40,15 +43,17 @@ class Artifacts(Protocol):
 
 
 async def require_dependencies(
-    resource: Resource, spec: FlagSetSpec, objects: Cache, artifact: ArtifactStatus
+    resource: Resource, spec: FlagSetSpec, objects: Cache, artifact: ArtifactStatus, now: datetime
 ) -> None:
-    """Raise Waiting until every FlagSet and source that this one depends on is ready, Stalled where FlagSets
-    wait for each other.
+    """Raise Waiting until every FlagSet, FlagRollout and source that this one depends on is ready, Stalled
+    where FlagSets wait for each other.
 
     One is ready where its `readyExpr` says so, or without one where it is Ready. Then a FlagSet of the same
     source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
+    A FlagRollout must have promoted the same commit, from whatever source: it may be Ready as it has not seen
+    that yet.
     """
-    if names := cycle(resource, objects, _dependency_names):
+    if names := cycle(resource, objects, partial(_awaited_names, objects)):
         raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(names)}")
     for index, reference in enumerate(spec.depends_on):
         title = f"{reference.kind} {reference.name}"
@@ -57,10 +62,14 @@ async def require_dependencies(
             raise Waiting(
                 "DependencyNotReady", f"{title} does not exist; create it, or correct spec.dependsOn"
             )
+        if reference.kind == flagrollout.KIND:
+            _require_promoted(resource, dependency, objects, artifact.revision, now)
         if reference.ready_expr is not None:
             await _require_true(
                 f"spec.dependsOn.{index}.readyExpr", reference.ready_expr, resource, dependency
             )
+            continue
+        if reference.kind == flagrollout.KIND:
             continue
         if not ready(dependency):
             raise Waiting("DependencyNotReady", f"{title} is not ready{status_of(dependency).why}")
@@ -69,6 +78,18 @@ async def require_dependencies(
             raise Waiting(
                 "DependencyNotReady", f"FlagSet {reference.name} has not applied {artifact.revision} yet"
             )
+
+
+def _require_promoted(
+    flag_set: Resource, rollout: Resource, objects: Cache, revision: str, now: datetime
+) -> None:
+    """Raise Waiting until a FlagRollout has promoted a revision, unless that was let through before."""
+    if FlagSetStatus.of(flag_set).last_applied_revision == revision:
+        return
+    promotion = promotion_of(objects, rollout, revision, now)
+    if not promotion.done:
+        message = f"FlagRollout {rollout.name} has not promoted {revision}: {promotion.message}"
+        raise Waiting("DependencyNotReady", message)
 
 
 async def _require_true(field: str, text: str, resource: Resource, dependency: Resource) -> None:
@@ -196,6 +217,16 @@ def ready(resource: Resource) -> bool:
     """Whether an object is Ready, as of its present generation."""
     status = status_of(resource)
     return status.is_ready and status.observed_generation == resource.generation
+
+
+def _awaited_names(objects: Cache, flag_set: Resource) -> Iterator[str]:
+    """Yield the FlagSets that one waits for: also those with the flags of FlagRollouts."""
+    yield from _dependency_names(flag_set)
+    for reference in list_items(flag_set, "dependsOn"):
+        if reference.get("kind") == flagrollout.KIND:
+            key = ObjectKey(flagrollout.KIND, flag_set.namespace, str(reference.get("name")))
+            rollout = objects.get(key)
+            yield from (writer.name for writer in (writers_of(objects, rollout) if rollout else ()))
 
 
 def _dependency_names(flag_set: Resource) -> list[str]:

@@ -222,7 +222,7 @@ class FlagSetReconciler:
             around = self._circumstances(resource, spec, artifact, now)
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
-            await require_dependencies(resource, spec, self.objects, artifact)
+            await require_dependencies(resource, spec, self.objects, artifact, now)
             so_far.status |= FlagSetStatus(last_attempted_revision=artifact.revision)
             memory = await self._build_or_recall(resource, spec, artifact, around, now)
         except Setback:

@@ -21,8 +21,8 @@ from controller.api.status import (
     ROLLOUT_ACTIVE,
     STALLED,
 )
-from controller.delivery.overrides import set_name, targets_of
-from controller.delivery.rollouts import PROGRESS_INDEXES
+from controller.delivery.overrides import FLAG_KINDS, set_name, targets_of
+from controller.delivery.rollouts import PROGRESS_INDEXES, rollouts_for, rollouts_naming
 from controller.runtime.cache import Cache, Change, Index
 from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
@@ -169,6 +169,31 @@ def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield from keys_listed_by(BY_TARGET, target_name)(cache, change)
 
 
+def _promotion_parts(changed: Resource | None) -> object:
+    """Return the part of an object on which it depends whether a FlagRollout has promoted a commit."""
+    status = None if changed is None else status_of(changed)
+    if isinstance(status, FlagRolloutStatus):
+        phases = [(candidate.digest, candidate.phase, candidate.step) for candidate in status.candidates]
+        return status.promoted_revisions, phases, status.condition(READY)
+    if isinstance(status, ConfigurationStatus):
+        return status.observed_generation, status.own_digest, status.rollouts
+    return _readiness(changed)
+
+
+def _waiting_for_rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the FlagSets that depend on a FlagRollout, or on one of the flags of the object."""
+    changed = change.latest
+    if changed.key.kind == flagrollout.KIND:
+        rollouts = [changed]
+    elif changed.key.kind == flagset.KIND:
+        rollouts = rollouts_naming(cache, changed.namespace, changed.name)
+    else:
+        rollouts = rollouts_for(cache, changed)
+    for rollout in rollouts:
+        name = source_name(rollout.key.kind, rollout.name)
+        yield from (waiting.key for waiting in cache.find(BY_DEPENDENCY, rollout.namespace, name))
+
+
 def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
     name = _owner_of(change.after) or _owner_of(change.before)
     if name:
@@ -211,7 +236,14 @@ FLAG_SETS: Final = Reconciles(
         ),
         Watch(frozenset({flagpolicy.KIND}), changed=lambda policy: policy and policy.spec, keys=_judged),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
-        Watch(_DEPENDENCIES, changed=version_of, keys=keys_listed_by(BY_QUESTION, _name_of)),
+        Watch(
+            _DEPENDENCIES | {flagrollout.KIND}, changed=version_of, keys=keys_listed_by(BY_QUESTION, _name_of)
+        ),
+        Watch(
+            FLAG_KINDS | {flagset.KIND, flagrollout.KIND},
+            changed=_promotion_parts,
+            keys=_waiting_for_rollouts,
+        ),
         Watch(
             _WRITTEN, changed=lambda resource: (_content(resource), _served_status(resource)), keys=_owners
         ),

@@ -23,6 +23,19 @@ from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Cache, Change
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting, stall_on_invalid_text
 from controller.runtime.watches import indexes_of, keys_to_wake
+from tests.worlds import delivery
+from tests.worlds.delivery import (
+    FIRST,
+    NEW,
+    NOW,
+    OLD,
+    OWN_NEW,
+    OWN_OLD,
+    candidate,
+    entry,
+    rollout,
+    set_object,
+)
 from tests.worlds.objects import cache_of, thing
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
@@ -41,7 +54,8 @@ def look(of: Resource, *found: Resource) -> ArtifactStatus:
 def waits(of: Resource, *found: Resource) -> None:
     artifact = ArtifactStatus.model_validate(ARTIFACT)
     with stall_on_invalid_text():
-        asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), cache_of(of, *found), artifact))
+        objects = cache_of(of, *found, stages=(FLAG_SETS,))
+        asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), objects, artifact, NOW))
 
 
 def source(**status: Any) -> Resource:
@@ -344,3 +358,107 @@ def test_an_expression_may_wait_until_a_dependency_is_rolled_out() -> None:
     with pytest.raises(Waiting, match="readyExpr is false"):
         waits(waiting, base)
     waits(waiting, replace(base, status=READY, resource_version="2"))
+
+
+STEP = {**delivery.AT_STEP, "revision": NEW}
+STAGING = (delivery.flag_set(), set_object(rollouts=[entry("Idle", "")]))
+EXPOSED = set_object(rollouts=[entry("Exposed", FIRST, "banner", step="1/2", share="10")])
+
+
+def production(revision: str = NEW, **status: Any) -> Resource:
+    """A FlagSet of another source that waits for the FlagRollout of `checkout`."""
+    spec = {"sourceRef": {"kind": "FlagSource", "name": "production"}}
+    after = {"dependsOn": [{"kind": "FlagRollout", "name": "checkout"}]}
+    return thing(KIND, "production", {**spec, **after}, {"revision": revision, **status})
+
+
+def gate(of: Resource, *found: Resource, revision: str = NEW) -> str:
+    """What a FlagSet with an artifact of a revision waits for; empty: nothing."""
+    artifact = ArtifactStatus.model_validate(ARTIFACT | {"revision": revision})
+    objects = cache_of(of, *found, stages=(FLAG_SETS,))
+    try:
+        asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), objects, artifact, NOW))
+    except Waiting as waiting:
+        return f"{waiting.reason}: {waiting.message}".removeprefix("DependencyNotReady: ")
+    return ""
+
+
+def test_a_rollout_that_is_ready_and_has_not_seen_the_commit_is_waited_for() -> None:
+    """Its health is of the commit before: production would go first."""
+    before = rollout(promotedRevisions=[OLD])
+    assert gate(production(), *STAGING, before) == (
+        f"FlagRollout checkout has not promoted {NEW}: everybody is about to get {NEW}"
+    )
+    held = set_object(rollouts=[entry("Held", "", "banner")])
+    assert "has not promoted" in gate(production(), STAGING[0], held, before)
+    not_there = (delivery.flag_set(OLD, OLD, OWN_OLD), set_object(OLD, OWN_OLD))
+    assert gate(production(), *not_there, before) == (
+        f"FlagRollout checkout has not promoted {NEW}: the FeatureFlagConfiguration has {OLD}, "
+        f"not {NEW.rpartition(':')[2]}"
+    )
+
+
+def test_the_step_is_said_and_the_promotion_of_the_same_commit_is_enough() -> None:
+    at_step = rollout(candidate("Progressing", FIRST, "banner", **STEP), promotedRevisions=[OLD])
+    assert gate(production(), STAGING[0], EXPOSED, at_step) == (
+        f"FlagRollout checkout has not promoted {NEW}: FlagRollout checkout: step 1/2, 10% of users get the "
+        "new definition of banner"
+    )
+    promoted = rollout(promotedRevisions=[NEW, OLD])
+    assert not gate(production(), *STAGING, promoted)
+    other_branch = NEW.replace("main@", "production@")
+    assert not gate(production(other_branch), *STAGING, promoted, revision=other_branch)
+
+
+def test_a_commit_that_was_promoted_stays_so_when_the_set_has_another_one() -> None:
+    later = f"main@sha1:{'c' * 40}"
+    newer = rollout(candidate("Progressing", FIRST, "banner", **STEP), promotedRevisions=[NEW])
+    flags = delivery.flag_set(later, later, "sha256:9")
+    assert not gate(production(), flags, EXPOSED, newer)
+    assert "has not promoted" in gate(production(later), flags, EXPOSED, newer, revision=later)
+
+
+def test_a_rollback_is_waited_for_and_said() -> None:
+    stopped = rollout(candidate("Failed", FIRST, "banner", reason="ChecksFailed", message="too slow"))
+    held = set_object(rollouts=[entry("Held", FIRST, "banner")])
+    assert gate(production(), STAGING[0], held, stopped).endswith("too slow")
+
+
+def test_what_was_let_through_does_not_wait_again() -> None:
+    flags = delivery.flag_set(OLD, OLD, OWN_NEW)
+    assert gate(production(), flags, EXPOSED, rollout())
+    assert not gate(production(lastAppliedRevision=NEW), flags, EXPOSED, rollout())
+
+
+def test_a_rollout_that_is_not_there_is_said() -> None:
+    assert gate(production(), *STAGING) == (
+        "FlagRollout checkout does not exist; create it, or correct spec.dependsOn"
+    )
+
+
+def test_flag_sets_that_wait_for_each_other_s_rollouts_are_refused() -> None:
+    after = [{"kind": "FlagRollout", "name": "checkout"}]
+    own = delivery.flag_set(spec={"dependsOn": after})
+    with pytest.raises(Stalled, match="checkout → checkout"):
+        gate(own, rollout())
+    staging = delivery.flag_set(spec={"dependsOn": [{"name": "production"}]})
+    with pytest.raises(Stalled, match="production → checkout → production"):
+        gate(production(), staging, set_object(), rollout())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (rollout(), rollout(promotedRevisions=[NEW])),
+        (rollout(), None),
+        (STAGING[1], set_object(OLD, OWN_OLD)),
+        (delivery.flag_set(OLD, OLD, OWN_OLD), delivery.flag_set()),
+    ],
+    ids=["promoted", "deleted", "the object", "its flag set"],
+)
+def test_each_part_of_a_promotion_wakes_who_waits(before: Resource, after: Resource | None) -> None:
+    world = {one.key: one for one in (production(), *STAGING, rollout())}
+    del world[before.key]
+    objects = cache_of(*world.values(), *filter(None, [after]), stages=(FLAG_SETS,))
+    keys = keys_to_wake([FLAG_SETS], objects, Change(before, after))
+    assert production().key in keys
