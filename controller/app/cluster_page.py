@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from controller.api import flagset, flagshard
+from controller.api import flagrollout, flagset, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.kinds import EVENT, FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import AUTHOR, NOTHING, SUBJECT, ObjectKey, Resource, version_of
 from controller.app.cluster_objects import EVENTS_ABOUT, WATCHED, ClusterObjects, FleetReader
 from controller.delivery.delivered import delivery_of
+from controller.delivery.promotion import Promotion, promotion_of
 from controller.delivery.reach import waits_of_others
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.delivery.set_reading import read_sets
@@ -32,7 +33,7 @@ from controller.page.page_source import (
     ShownSet,
     VariantRates,
 )
-from controller.runtime.clock import unix_time
+from controller.runtime.clock import now, unix_time
 from controller.runtime.watch_health import WatchHealth
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set
 
@@ -250,6 +251,14 @@ class ClusterPage:
         return {
             place: members for place, members in self.fleet.items() if self._may_see(place.partition("/")[0])
         }
+
+    def promotion(self, rollout: str, revision: str) -> Promotion | None:
+        """How far a revision is in a FlagRollout."""
+        namespace, _, name = rollout.partition("/")
+        known = self.cluster.objects.get(ObjectKey(flagrollout.KIND, namespace, name))
+        if known is None or not self._may_see(namespace):
+            return None
+        return promotion_of(self.cluster.objects, known, revision, now())
 
     def faults(self) -> Sequence[str]:
         """What cannot be read of the cluster."""

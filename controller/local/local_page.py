@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.delivery.actions import Wait
+    from controller.delivery.promotion import Promotion
     from controller.local.local_options import LocalOptions
     from evaluator.flags.model import FlagSet
     from evaluator.http.offload import Offload
@@ -276,6 +277,11 @@ class LocalPage:
     def members(self) -> Mapping[str, Sequence[FleetMember]]:
         """This process, which evaluates, and the evaluators that follow it."""
         return read_fleets((self.fleet(),))
+
+    def promotion(self, rollout: str, revision: str) -> Promotion | None:
+        """Nothing: gates of other clusters ask a cluster."""
+        del rollout, revision
+        return None
 
     def faults(self) -> Sequence[str]:
         """Nothing is missing: no cluster is asked."""

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
+import orjson
+
+from controller.delivery.digests import is_revision
 from controller.page.rendering import PREFIX, SAFE, STATIC, NotShown, Visit, page
 from controller.page.views import delivery_view, flag_view, flags_view, pending_view
 from evaluator.host.shares import FairShare
 from evaluator.host.threads import FairThreads, work_for
 from evaluator.http.deferred import Deferred, Wait, at_once
-from evaluator.http.messages import ByteStream, Request, Response, Streamed, header
+from evaluator.http.messages import JSON, ByteStream, Request, Response, Streamed, header
 from evaluator.http.routes import Routes, is_of_page
 from evaluator.server import manifest
 from evaluator.wire.hub import Countdown, TimerHandle, Timers
@@ -162,6 +166,8 @@ VIEWS: Final[Mapping[tuple[str, str], Callable[[Visit], Response]]] = {
 """The views by method and path below PREFIX."""
 _SETS: Final = "/sets/"
 """Below PREFIX and before NAMESPACE/NAME: the base URL of OpenFeature's manifest API for one flag set."""
+_ROLLOUTS: Final = "/rollouts/"
+"""Below PREFIX and before NAMESPACE/NAME/promoted: whether a FlagRollout has promoted a commit."""
 _MOST_FIELDS: Final = 200
 
 
@@ -171,6 +177,8 @@ def respond(request: Request, source: PageSource, now: datetime) -> Response:
     path = request.path.removeprefix(PREFIX).rstrip("/")
     if method == "GET" and path.startswith(_SETS) and path.endswith(manifest.PATH):
         return _manifest(path.removeprefix(_SETS).removesuffix(manifest.PATH), source)
+    if path.startswith(_ROLLOUTS) and path.endswith("/promoted"):
+        return _promoted(path.removeprefix(_ROLLOUTS).removesuffix("/promoted"), request, source)
     view = VIEWS.get((method, path))
     if view is None:
         return Response(404, b"there is no such page\n", (("content-type", "text/plain"), *SAFE))
@@ -190,6 +198,28 @@ def _manifest(name: str, source: PageSource) -> Response:
         return manifest.refusal(404, f"there is no flag set {name!r}, or you may not see it", *SAFE)
     response = at_once(manifest.manifest_answer(shown.flag_set.flags.values()))
     return response._replace(headers=(*response.headers, *SAFE))
+
+
+def _promoted(rollout: str, request: Request, source: PageSource) -> Response:
+    """Answer a webhook of a FlagRollout of another cluster, whose payload names the commit, or anybody who
+    names it in the query. Only 200 says yes: 409 tells how far it is.
+    """
+    revision = _fields(request.query).get("revision", "")
+    if not revision and request.body:
+        with suppress(ValueError):
+            payload = orjson.loads(request.body)
+            revision = str(payload.get("revision") or "") if isinstance(payload, dict) else ""
+    if not is_revision(revision):
+        return _say(400, "name a commit: ?revision=main@sha1:…, or `revision` in a JSON object")
+    promotion = source.promotion(rollout, revision)
+    if promotion is None:
+        return _say(404, f"there is no FlagRollout {rollout}, or you may not see it")
+    return _say(200 if promotion.done else 409, promotion.message, promotion.state)
+
+
+def _say(status: int, message: str, state: str = "") -> Response:
+    content = {"state": state, "message": message} if state else {"message": message}
+    return Response(status, orjson.dumps(content), (*JSON, ("cache-control", "no-store"), *SAFE))
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.delivery.actions import Wait
+    from controller.delivery.promotion import Promotion
     from evaluator.resolving.resolve import CompiledFlagSet
 
 
@@ -271,6 +272,11 @@ class PageSource(Protocol):
 
     def members(self) -> Mapping[str, Sequence[FleetMember]]:
         """Return evaluators by the object that they follow, NAMESPACE/NAME, as far as a proxy was asked."""
+
+    def promotion(self, rollout: str, revision: str) -> Promotion | None:
+        """Return how far a revision is in a FlagRollout, NAMESPACE/NAME; None where there is none, or the
+        caller may not see it.
+        """
 
     def faults(self) -> Sequence[str]:
         """Return why something is missing or may be outdated: a sentence for each fault."""

@@ -208,6 +208,7 @@ def payload_of(hook: Webhook, call: HookCall) -> bytes:
             "namespace": call.rollout.namespace,
             "phase": call.phase,
             "checksum": call.checksum,
+            "revision": call.revision,
             "step": call.step,
             "share": call.share,
             "flags": list(call.flags),

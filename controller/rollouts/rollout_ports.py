@@ -59,6 +59,8 @@ class HookCall:
     phase: str
     checksum: str
     """The candidate's digest: an answer is about this change alone."""
+    revision: str
+    """The candidate's commit, by which other clusters know it; empty: none is known."""
     step: str
     """For people: `2/4`."""
     share: float | None

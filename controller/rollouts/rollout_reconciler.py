@@ -215,6 +215,7 @@ class FlagRolloutReconciler:
             subject.rollout.key,
             "Succeeded" if promoted else candidate.phase,
             candidate.digest,
+            candidate.revision or "",
             candidate.step_text or "",
             candidate.share,
             tuple(sorted(candidate.flags)),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.delivery.actions import Wait
+    from controller.delivery.promotion import Promotion
     from controller.delivery.set_state import SetState
     from controller.page.page_source import FleetMember, ShownEvent, VariantRates
     from evaluator.http.messages import Response
@@ -55,6 +56,7 @@ class FakeSource:
     known_events: Sequence[ShownEvent] = ()
     fleet: Mapping[str, Sequence[FleetMember]] = field(default_factory=dict)
     known_faults: Sequence[str] = ()
+    promotions: Mapping[tuple[str, str], Promotion] = field(default_factory=dict)
     where: Where = Where.CLUSTER
     version: str = "1"
 
@@ -86,6 +88,9 @@ class FakeSource:
 
     def members(self) -> Mapping[str, Sequence[FleetMember]]:
         return self.fleet
+
+    def promotion(self, rollout: str, revision: str) -> Promotion | None:
+        return self.promotions.get((rollout, revision))
 
     def faults(self) -> Sequence[str]:
         return self.known_faults
