@@ -25,6 +25,10 @@ ROLLOUT: dict[str, Any] = {
         "steps": [{"share": 10}, {"share": 50, "approval": "Required"}],
     },
 }
+DATES_THAT_GO_BACK = [
+    {"share": 10, "at": "2026-12-01T08:00:00+01:00"},
+    {"share": 50, "at": "2026-12-01T06:59:59Z"},
+]
 OVERRIDE: dict[str, Any] = {
     "apiVersion": "flagstaff.dev/v1beta1",
     "kind": "FlagOverride",
@@ -135,6 +139,10 @@ def test_an_override_hides_a_rollout_which_goes_on_beneath(repository: Repositor
     ("content", "message"),
     [
         ({**ROLLOUT, "spec": {**ROLLOUT["spec"], "steps": [{"share": 0}]}}, "share"),
+        (
+            {**ROLLOUT, "spec": {**ROLLOUT["spec"], "steps": DATES_THAT_GO_BACK}},
+            "at must not be earlier than in a step before",
+        ),
         ({**ROLLOUT, "kind": "FlagSet"}, "these manifests cannot be used"),
         ([], "there is no FlagRollout in "),
     ],

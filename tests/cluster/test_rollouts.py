@@ -7,12 +7,15 @@ import re
 import signal
 import sys
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
 
+from controller.runtime.clock import now
 from tests.clients.asking import ask_flag
 from tests.cluster import golden
 from tests.cluster.controllers import ControllerProcess, controller
@@ -127,6 +130,23 @@ def test_a_change_is_served_step_by_step_as_people_approve_it(shop: Namespace, p
     within(lambda: users(pod) == USERS)
     reasons = {"RolloutStarted", "StepAdvanced", "WaitingForApproval", "Promoted"}
     within(lambda: reasons <= {event["reason"] for event in shop.all("event")})
+
+
+def test_a_step_is_served_from_its_date_on(shop: Namespace, pod: PodProcess) -> None:
+    date = (now() + timedelta(seconds=8)).astimezone(ZoneInfo("Europe/Berlin")).isoformat(timespec="seconds")
+    shop.apply(rollout(steps=[{"share": 20, "at": date}, {"share": 60, "at": "2499-12-24T18:00:00+01:00"}]))
+    commit(shop, pay="on")
+    assert phase(shop, "Pending", "WaitingForDate")["candidate"]["message"] == f"until {date}"
+    assert users(pod) == 0
+    status = phase(shop, "Paused", "WaitingForDate")
+    assert now() >= datetime.fromisoformat(date)
+    assert status["candidate"]["message"] == "until 2499-12-24T18:00:00+01:00"
+    within(lambda: 5 <= users(pod) <= 40)
+    assert "it waits for a date: until 2499-12-24T18:00:00+01:00" in shop.kubectl(
+        "get", "froll", "-o", "wide"
+    )
+    request(shop, promote=status["candidate"]["digest"])
+    within(lambda: users(pod) == USERS)
 
 
 def test_an_abort_and_a_revert_are_served_at_once(shop: Namespace, pod: PodProcess) -> None:
