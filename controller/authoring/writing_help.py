@@ -150,15 +150,16 @@ def uses(name: Name, written: Written) -> Iterator[tuple[Document, Path]]:
 
 def flag_words(key: str, written: Written, now: int) -> Iterator[str]:
     """Yield lines about a flag: who gets what, and what its metadata says of its life. now: Unix seconds."""
-    flag = written.flag_set.flags.get(key)
-    if flag is None:
+    flag_set = next((one for one in (written.flag_set, *written.others) if key in one.flags), None)
+    if flag_set is None:
         there = any(key in layer.flags for layer in written.layers)
         yield f"{key}: it has a problem" if there else f"{key}: no such flag here"
         return
+    flag = flag_set.flags[key]
     state = ", disabled" if flag.state is State.DISABLED else ""
     yield f"{key}: {', '.join(f'{name} = {shorten(value)}' for name, value in flag.variants.items())}{state}"
-    yield from audience_words(*audiences(written.flag_set, key, now))
-    metadata = flag.metadata_under(written.flag_set.metadata)
+    yield from audience_words(*audiences(flag_set, key, now))
+    metadata = flag.metadata_under(flag_set.metadata)
     life = life_of(metadata)
     if life.owner:
         yield f"owner: {life.owner}"

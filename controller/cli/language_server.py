@@ -84,7 +84,9 @@ class _OpenSet:
 
 class _Server(LanguageServer):
     def __init__(self, paths: Sequence[str], depends_on: Sequence[str]) -> None:
-        super().__init__("flagstaff", version("flagstaff"))
+        # The library applies parts of a text by lines of its own, which end at U+2028 and others, too.
+        whole = types.TextDocumentSyncKind.Full
+        super().__init__("flagstaff", version("flagstaff"), text_document_sync_kind=whole)
         self._paths, self._depends_on = tuple(paths), tuple(depends_on)
         self._sets: dict[EditedSet, _OpenSet] = {}
         # One at a time: a check that is out of date while it waits never starts.

@@ -172,6 +172,7 @@ def test_what_may_stand_in_a_policy(written: Written) -> None:
         ("gone", ["gone: a = 1, disabled", "everybody: the default of the code"]),
         ("odd", ["odd: a = 1, b = 2", "everybody: a (of 10,000 synthetic contexts)"]),
         ("secret", ["secret: a = 1"]),
+        ("far", ["far: v = 1", "everybody: the default of the code"]),
         ("broken", ["broken: it has a problem"]),
         ("nowhere", ["nowhere: no such flag here"]),
     ],

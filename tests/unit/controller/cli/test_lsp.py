@@ -119,7 +119,11 @@ async def client() -> AsyncIterator[LanguageClient]:
     """One server for all tests, each of which has a folder of its own in it."""
     client = make_test_lsp_client()
     await client.start_io(sys.executable, "-m", "controller", "lsp")
-    await client.initialize_session(types.InitializeParams(types.ClientCapabilities()))
+    answer = await client.initialize_session(types.InitializeParams(types.ClientCapabilities()))
+    sync = answer.capabilities.text_document_sync
+    # It counts lines otherwise than its library, which applies changes of parts.
+    assert isinstance(sync, types.TextDocumentSyncOptions)
+    assert sync.change == types.TextDocumentSyncKind.Full
     yield client
     await client.shutdown_session()
     await client.stop()  # type: ignore[no-untyped-call]
@@ -236,6 +240,17 @@ async def test_definitions_and_references_are_found(editor: Editor) -> None:
     params = types.ReferenceParams(context, **place)
     found = await editor.client.text_document_references_async(params)
     assert spelled(editor, found) == ['pay.yaml:6 "cart"', "cart.flagtest.yaml:3 cart", "cart.yaml:4 cart"]
+
+
+async def test_lines_end_where_editors_end_them(editor: Editor) -> None:
+    text = PAY.replace("    state", '    metadata: {ticket: "one\u2028two\x85"}\n    state').replace(
+        "\n", "\r\n"
+    )
+    editor.open("pay.yaml", text)
+    place = editor.at("pay.yaml", text.replace('"cart"', '"ca|rt"'))
+    found = await editor.client.text_document_hover_async(types.HoverParams(**place))
+    assert found is not None
+    assert found.range == types.Range(types.Position(6, 33), types.Position(6, 39))
 
 
 async def test_a_file_is_formatted_as_fmt_does_unless_it_has_an_error(editor: Editor) -> None:
