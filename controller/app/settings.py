@@ -22,7 +22,7 @@ from controller.flagsets.compose import ProvenanceDetail
 from controller.pods.flagd_objects import ALL
 from controller.pods.installation import AUDIENCE, IMAGE, Options
 from controller.runtime.hosts import DENIED, require_entries
-from controller.runtime.shards import LabelSelector, Shard
+from controller.runtime.shards import LEASE, LabelSelector, Shard
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"
@@ -361,7 +361,7 @@ class ControllerSettings(InjectionSettings, SharedSettings):
     @property
     def lease(self) -> str:
         """The name of the Lease."""
-        return self.lease_name or _with_shard("flagstaff-controller", self.shard)
+        return self.lease_name or _with_shard(LEASE, self.shard)
 
     def artifact_server(self, port: int) -> str:
         """Host and port at which others reach the artifact server, which listens on `port`."""

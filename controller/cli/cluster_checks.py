@@ -16,7 +16,8 @@ from controller.cli.object_rows import RECORD, SHOWN
 from controller.kube.answers import require_good, require_object
 from controller.pods.installation import CONTAINER
 from controller.runtime.clock import now
-from controller.runtime.setbacks import Failed
+from controller.runtime.setbacks import Setback
+from controller.runtime.shards import LEASE, LEASE_LABELS
 from controller.validation.object_problems import schemas
 from evaluator.host.times import parse_time, timestamp
 
@@ -83,12 +84,11 @@ async def check_installation(cluster: Cluster, namespace: str) -> AsyncIterator[
     """Yield what an installation in `namespace` consists of. What cannot be read is unknown, and the other
     checks go on.
     """
-    place = quote(namespace, safe="")
     checks = {
         **{type_.kind: _kind(cluster, type_) for type_ in SHOWN},
         "your rights": _rights(cluster),
         "processes": _processes(cluster, namespace),
-        "leader": _leader(cluster, place),
+        "leader": _leaders(cluster, namespace),
         **{name: _certificate(cluster, plural, name) for plural, name in _WEBHOOKS},
         "evaluators": _evaluators(cluster),
     }
@@ -96,7 +96,7 @@ async def check_installation(cluster: Cluster, namespace: str) -> AsyncIterator[
         try:
             async for result in results:
                 yield result
-        except Failed as failed:
+        except Setback as failed:
             yield _warn(check, f"unknown: {failed.message}")
 
 
@@ -210,21 +210,19 @@ def _other_versions(images: Sequence[str]) -> list[str]:
     )
 
 
-async def _leader(cluster: Cluster, place: str) -> AsyncIterator[CheckResult]:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases/flagstaff-controller"
-    answer = await cluster.requests.ask("GET", path)
-    if answer.status == HTTPStatus.NOT_FOUND:
-        yield _warn("leader", "no controller has led yet, or its Lease has another name")
-        return
-    require_good(answer, "Lease", "flagstaff-controller")
-    spec = answer.body.get("spec") or {}
-    holder, renewed = spec.get("holderIdentity") or "nobody", spec.get("renewTime")
-    moment = parse_time(renewed)
-    late = moment is None or now() - moment > _LATE
-    if late:
-        yield _failure("leader", f"{holder} has not renewed the Lease since {renewed or 'its start'}")
-        return
-    yield _ok("leader", str(holder))
+async def _leaders(cluster: Cluster, namespace: str) -> AsyncIterator[CheckResult]:
+    leases = await cluster.leases(namespace, LEASE_LABELS)
+    if not leases:
+        yield _warn("leader", "no controller has led yet")
+    for name, lease in sorted(leases.items()):
+        check = "leader" if name == LEASE else f"leader by Lease {name}"
+        spec = lease.get("spec") or {}
+        holder, renewed = str(spec.get("holderIdentity") or "nobody"), spec.get("renewTime")
+        moment = parse_time(renewed)
+        if moment is None or now() - moment > _LATE:
+            yield _failure(check, f"{holder} has not renewed the Lease since {renewed or 'its start'}")
+        else:
+            yield _ok(check, holder)
 
 
 async def _certificate(cluster: Cluster, plural: str, name: str) -> AsyncIterator[CheckResult]:

@@ -90,6 +90,8 @@ SELECTOR: Final = f"{GROUP}/watch-label-selector"
 NAMESPACES: Final = f"{GROUP}/namespaces"
 ARTIFACTS: Final = f"{GROUP}/artifact-address"
 """Annotations of a controller's Lease: which objects it reconciles, and where others fetch its artifacts."""
+LEASE: Final = "flagstaff-controller"
+"""The name of the default controller's Lease."""
 LEASE_LABELS: Final = {"app.kubernetes.io/part-of": "flagstaff", "app.kubernetes.io/component": "controller"}
 
 

@@ -10,6 +10,9 @@ import pytest
 from controller.api.kind import PrinterColumn
 from controller.cli import VERB_GROUPS, VERBS, main
 from controller.cli.version import running_text
+from controller.runtime.clock import now
+from controller.runtime.shards import LEASE_LABELS
+from evaluator.host.times import timestamp
 from tests.stub_api import StubApi, stub_api
 
 if TYPE_CHECKING:
@@ -143,6 +146,28 @@ def test_check_goes_on_where_a_part_cannot_be_read(run: Print, stub: StubApi) ->
     assert "is forbidden" in results["processes"]["message"]
     assert results["processes"]["result"] == results["leader"]["result"] == "warning"
     assert "evaluators" in results or "Kubernetes" in results
+
+
+def test_check_names_the_leader_of_each_shard_and_the_shard_without_one(run: Print, stub: StubApi) -> None:
+    space = "/apis/coordination.k8s.io/v1/namespaces/flagstaff-system/leases"
+    renewed = {
+        "flagstaff-controller": timestamp(now()),
+        "flagstaff-controller-shard1": "2026-01-01T00:00:00Z",
+    }
+    for name, moment in renewed.items():
+        meta = {"name": name, "namespace": "flagstaff-system", "labels": LEASE_LABELS}
+        spec = {"holderIdentity": f"{name}-0", "renewTime": moment}
+        stub.put(
+            f"{space}/{name}",
+            {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec},
+        )
+    _, out, _ = run("check -o json", namespaced=False)
+    found = {result["check"]: (result["result"], result["message"]) for result in json.loads(out)}
+    assert found["leader"] == ("ok", "flagstaff-controller-0")
+    assert found["leader by Lease flagstaff-controller-shard1"] == (
+        "failed",
+        "flagstaff-controller-shard1-0 has not renewed the Lease since 2026-01-01T00:00:00Z",
+    )
 
 
 def test_pod_without_a_log_does_not_hide_the_others(run: Print, stub: StubApi) -> None:
