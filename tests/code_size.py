@@ -16,7 +16,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/api": 4250,
     "controller/app": 2420,
     "controller/artifacts": 650,
-    "controller/authoring": 3460,
+    "controller/authoring": 3490,
     "controller/cli": 9840,
     "controller/configurations": 1150,
     "controller/delivery": 3020,

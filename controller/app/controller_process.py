@@ -316,7 +316,9 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
         notifying = await open_notifications(
             stack, shared, metrics,
             wake=lambda key, delay: base.queues[key.kind].put(key, delay),
-            planner=PullRequestPlanner(objects, providers.backends["git"], shared.tasks, now),
+            planner=PullRequestPlanner(
+                objects, providers.backends["git"], shared.tasks, now, settings.namespace
+            ),
         )  # fmt: skip
         usages = {**artifact_usage(objects), **usages_of(providers.backends.values())}
         frame.registry.register(QuotaMetrics(base.limits, usages))

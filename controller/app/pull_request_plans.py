@@ -9,26 +9,22 @@ takes is bounded by the limits of a helper.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flagoverride
 from controller.api.addresses import server_of
-from controller.api.fields import InvalidSpecError, parse_spec
-from controller.api.flagrollout import FlagRolloutSpec
 from controller.api.flagset import FlagSetSpec, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import KIND, FlagSourceSpec
 from controller.api.kinds import FLAG_SET
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import AUTHOR, ObjectKey, Resource
 from controller.api.source_spec import GitReference
 from controller.authoring.plan_words import FORGES
-from controller.delivery.overrides import in_force, names_of, set_name
-from controller.delivery.rollouts import rollouts_for
+from controller.authoring.policy_selection import circumstances_of
 from controller.events.pushes import normalise_url
 from controller.flagsets.applied import last_applied, objects_written_by
-from controller.flagsets.foreign_plans import ForeignCommit, SetProgress, plan_text, untrusted
+from controller.flagsets.foreign_plans import ForeignCommit, plan_text, untrusted
 from controller.runtime.helpers import Task
 from controller.runtime.result import spec_of
 from controller.runtime.setbacks import Stalled, Waiting
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.source_spec import GitSpec
+    from controller.authoring.policies import Circumstances
     from controller.events.pull_requests import PullRequest
     from controller.runtime.cache import Cache
     from controller.runtime.helpers import ForeignTasks
@@ -61,6 +58,8 @@ class PullRequestPlanner:
     git: BackendFactory[GitSpec]
     tasks: ForeignTasks
     now: Callable[[], datetime]
+    home: str
+    """Our own namespace, whose FlagPolicies judge others."""
 
     def version(self, namespace: str, flag_set: str) -> str:
         """See Planner."""
@@ -71,48 +70,34 @@ class PullRequestPlanner:
             return ""
         delivered = FlagSetStatus.of(resource).digest
         known = f"{resource.uid} {resource.generation} {delivered} {source.uid} {source.generation}"
-        return f"{known} {self._progress(resource)}"
+        # The first says when.
+        beside = str(self._around(resource)[1:])
+        return f"{known} {hashlib.sha256(beside.encode()).hexdigest()}"
 
     async def plan(self, namespace: str, flag_set: str, pull: PullRequest, address: str, type_: str) -> str:
         """See Planner."""
         resource = self.objects.get(ObjectKey(FLAG_SET.kind, namespace, flag_set))
         if resource is None:
             raise Waiting("FlagSetNotFound", f'FlagSet "{flag_set}" not found')
-        archive, revision = await self._fetch(resource, pull, address)
+        archive, revision, author = await self._fetch(resource, pull, address)
         spec = await asyncio.to_thread(spec_of, FlagSetSpec, resource)
         written = objects_written_by(resource, spec, self.objects)
         last = await asyncio.to_thread(last_applied, written, self.objects)
         limit = FORGES[server_of(type_)] - _MARKER
-        moment = int(self.now().timestamp())
-        commit = ForeignCommit(archive, revision, moment, limit, self._progress(resource))
+        around = self._around(resource)._replace(author=author)
+        commit = ForeignCommit(archive, revision, limit, around)
         task = Task(namespace, f"the plan of pull request {pull.number}", "make several FlagSets of it")
         given = untrusted(spec, of_fork=pull.is_fork)
         return await self.tasks.run(task, plan_text, commit, given, resource, last, large=True)
 
-    def _progress(self, resource: Resource) -> SetProgress:
-        """The FlagRollouts and FlagOverrides of the FlagSet."""
-        key = ObjectKey(featureflagconfiguration.KIND, resource.namespace, target_name(resource))
-        target = self.objects.get(key)
-        if target is None:
-            return SetProgress()
-        rollouts = []
-        for rollout in rollouts_for(self.objects, target):
-            # What is wrong with one is in its own status.
-            with suppress(InvalidSpecError):
-                rollouts.append((rollout.name, parse_spec(FlagRolloutSpec, rollout).flags))
-        names = names_of(target)
-        named = [
-            found
-            for found in self.objects.of_kind(flagoverride.KIND, resource.namespace)
-            if set_name(found) in names
-        ]
-        active = in_force(named, self.now().timestamp())
-        # Of several for one flag the oldest decides.
-        overrides = {override.flag: override.name for override in reversed(active)}
-        return SetProgress(tuple(rollouts), tuple(sorted(overrides.items())))
+    def _around(self, resource: Resource) -> Circumstances:
+        """What stands beside the FlagSet. Nobody verifies who signed."""
+        names = {resource.name, target_name(resource)}
+        found = circumstances_of(self.objects, resource, names, self.home, self.now())
+        return found._replace(signer=None)
 
-    async def _fetch(self, resource: Resource, pull: PullRequest, address: str) -> tuple[bytes, str]:
-        """An archive of the pull request's files, and its revision. Raises Setback."""
+    async def _fetch(self, resource: Resource, pull: PullRequest, address: str) -> tuple[bytes, str, str]:
+        """An archive of the pull request's files, its revision and its author. Raises Setback."""
         key = source_key(resource)
         source = None if key is None else self.objects.get(key)
         if key is None or source is None or key.kind != KIND or key.namespace != resource.namespace:
@@ -133,6 +118,7 @@ class PullRequestPlanner:
             async with quarantine(f"the files of {found}") as folder:
                 fetched = await backend.fetch(found, folder)
                 ignored = await asyncio.to_thread(ignored_files, folder, spec.ignore)
-                return await asyncio.to_thread(archive_of, folder, fetched.skipped, ignored), str(found)
+                archive = await asyncio.to_thread(archive_of, folder, fetched.skipped, ignored)
+                return archive, str(found), fetched.metadata.get(AUTHOR, "")
         finally:
             self.git.forget(own)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from controller.runtime.plain_text import one_line
-from evaluator.flags.candidates import matches
 from evaluator.flags.diff import diff
 from evaluator.flags.document import read_document
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from controller.api.expression_syntax import ExpressionError
     from controller.api.flagpolicy import PolicyAction, PolicyRules, PolicyValidation
-    from controller.api.meta import Resource
     from controller.authoring.plans import FlagPlan
     from controller.runtime.expressions import Expression
     from evaluator.flags.model import Flag, Json
@@ -311,38 +309,12 @@ def may_refuse(specs: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
     return any(spec.get("action") != "Warn" for _, spec in specs)
 
 
-def selected_policies(
-    policies: Iterable[Resource], target: Resource, home: str
-) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """The names and specs of the FlagPolicies among `policies` that judge the flags of `target`: those beside
-    it, and those of `home`, our own namespace, that select it. One whose selection cannot be read judges all.
+def judge(
+    policies: Policies, after: FlagSet, around: Circumstances, plans: Sequence[FlagPlan] | None = None
+) -> Iterator[UnmetPolicy]:
+    """What the change from what is served now to `after` does not meet. `plans`: those of the change, where
+    they are made already. Raises TooManyJudgementsError.
     """
-    found = {
-        f"{policy.namespace}/{policy.name}": policy.spec
-        for policy in policies
-        if _has_labels(target, policy.spec.get("selector"))
-        and (
-            policy.namespace == target.namespace
-            if policy.namespace != home
-            else _is_named(target.namespace, policy.spec.get("namespaces"))
-        )
-    }
-    return tuple((name, found[name]) for name in sorted(found))
-
-
-def _has_labels(target: Resource, selector: object) -> bool:
-    wanted = selector.get("matchLabels") if isinstance(selector, dict) else None
-    return not isinstance(wanted, dict) or wanted.items() <= target.labels.items()
-
-
-def _is_named(namespace: str, patterns: object) -> bool:
-    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
-        return True
-    return not patterns or matches(patterns, namespace)
-
-
-def judge(policies: Policies, after: FlagSet, around: Circumstances) -> Iterator[UnmetPolicy]:
-    """What the change from what is served now to `after` does not meet. Raises TooManyJudgementsError."""
     if not policies.policies:
         return
     from controller.authoring.plans import Beside, plan_flags, rollouts_by_flag  # noqa: PLC0415 - see above
@@ -354,9 +326,10 @@ def judge(policies: Policies, after: FlagSet, around: Circumstances) -> Iterator
             f"{len(changed.keys)} flags change, and {len(policies.policies)} policies judge each: more than "
             f"{MOST_JUDGEMENTS} judgements; change fewer at once, or make several flag sets"
         )
-    rollouts = rollouts_by_flag(around.rollouts, before, after)
-    beside = Beside(rollouts=rollouts, overrides=around.overrides)
-    plans = plan_flags(before, after, int(around.now.timestamp()), beside, measure=policies.measure)
+    if plans is None:
+        rollouts = rollouts_by_flag(around.rollouts, before, after)
+        beside = Beside(rollouts=rollouts, overrides=around.overrides)
+        plans = plan_flags(before, after, int(around.now.timestamp()), beside, measure=policies.measure)
     yield from policies.verdicts(changed_flags(before, after, plans), around)
 
 

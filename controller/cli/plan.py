@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from controller.authoring.change_tests import covering_tests
 from controller.authoring.plan_words import FORGES
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
-from controller.authoring.policies import Circumstances, changed_flags
+from controller.authoring.policies import Circumstances
 from controller.cli.arguments import add_policies_argument, policy_files
 from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text, calendar_of
 from controller.cli.clusters import run_on_cluster, scope_of
@@ -20,13 +20,8 @@ from controller.cli.flag_requests import add_request_arguments, requests_by_flag
 from controller.cli.output import DOCUMENTS, add_output_argument, document, draw, plain
 from controller.cli.plan_rollout import read_contexts, read_rollouts
 from controller.cli.printing import UNREACHABLE, USAGE, exit_on
-from controller.flagsets.layers import (
-    LayersRefused,
-    definition_places,
-    read_layers,
-    read_own_policies,
-    read_tests,
-)
+from controller.flagsets.compose import unmet_policies
+from controller.flagsets.layers import places_in, read_own_policies, read_tests
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 from evaluator.flags.problems import Severity
@@ -100,7 +95,7 @@ def _show(options: argparse.Namespace) -> Shown:
         Beside(contexts, compared.rollouts_by_flag, _overrides(compared, at.timestamp())),
     )
     flags = _with_tests(flags, compared)
-    unmet = tuple(_unmet(options, compared, flags, at))
+    unmet = _unmet(options, compared, flags, at)
     if unmet:
         problems = tuple(sorted({*compared.after.problems, *unmet}))
         compared = replace(compared, after=replace(compared.after, problems=problems))
@@ -119,20 +114,19 @@ def _show(options: argparse.Namespace) -> Shown:
 
 def _unmet(
     options: argparse.Namespace, compared: Compared, flags: tuple[FlagPlan, ...], at: datetime
-) -> Iterator[Problem]:
+) -> list[Problem]:
     """What is wrong with the policies, and what the change does not meet."""
     tree, paths = compared.tree, compared.local.paths
     policies = read_own_policies(tree.files, paths, tree.skipped, policy_files(options))
-    yield from policies.problems
     around = Circumstances(
         at,
         tree.author,
         tree.signer,
+        before=compared.before,
         environments=paths,
         places=_places(compared) if policies.policies else {},
     )
-    for verdict in policies.verdicts(changed_flags(compared.before, compared.after.flag_set, flags), around):
-        yield verdict.problem
+    return unmet_policies(compared.after.flag_set, policies, around, flags)
 
 
 def _print(
@@ -230,11 +224,5 @@ def _with_requests(flags: tuple[FlagPlan, ...], options: argparse.Namespace) -> 
 
 def _places(compared: Compared) -> dict[str, tuple[str, int]]:
     """File and line of each flag's definition in the highest layer that has one."""
-    from evaluator.flags.layer import as_read
-
     tree = compared.tree
-    try:
-        layers = read_layers(tree.files, compared.local.paths, tree.skipped, as_read)
-    except LayersRefused:
-        return {}
-    return definition_places(layers)
+    return places_in(tree.files, compared.local.paths, tree.skipped)

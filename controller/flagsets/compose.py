@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from controller.authoring.flag_test_files import FlagTests
+    from controller.authoring.plans import FlagPlan
     from controller.authoring.policies import Circumstances, Policies
     from evaluator.flags.layer import Layer
     from evaluator.flags.merge import Parsed
@@ -332,7 +333,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         kept = () if around.before is None else own.policies
         policies = own._replace(policies=(*given_policies(around.given), *kept))
         unmet = [
-            *_unmet_policies(judged.desired, policies, _placed(around, paths, layers)),
+            *unmet_policies(judged.desired, policies, _placed(around, paths, layers)),
             *_kept_flags(around.kept),
         ]
         failing += tuple(problem for problem in unmet if problem.severity is not Severity.ERROR)
@@ -374,11 +375,15 @@ def _placed(around: Circumstances, paths: Sequence[str], layers: Sequence[Layer]
     return around._replace(environments=paths or DEFAULT_PATHS, places=definition_places(layers))
 
 
-def _unmet_policies(flag_set: FlagSet, policies: Policies, around: Circumstances) -> list[Problem]:
-    """What a change does not meet. What refuses it is about no single flag."""
+def unmet_policies(
+    flag_set: FlagSet, policies: Policies, around: Circumstances, plans: Sequence[FlagPlan] | None = None
+) -> list[Problem]:
+    """What is wrong with the policies, and what a change does not meet; see `judge`. What refuses it is about
+    no single flag.
+    """
     problems = list(policies.problems)
     try:
-        for verdict in judge(policies, flag_set, around):
+        for verdict in judge(policies, flag_set, around, plans):
             problem = verdict.problem
             problems.append(replace(problem, flag=None) if verdict.refuses else problem)
     except TooManyJudgementsError as error:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagset import FlagTestsSpec, TestMode
@@ -17,17 +16,19 @@ from controller.artifacts.archive import ArchiveRefused, take_skipped, unpack
 from controller.authoring.change_tests import covering_tests
 from controller.authoring.flag_calendar import schedule_entries, to_come
 from controller.authoring.plan_words import calendar_parts, comment
-from controller.authoring.plans import Beside, plan_flags
+from controller.authoring.plans import Beside, plan_flags, rollouts_by_flag
+from controller.authoring.policies import given_policies
 from controller.flagsets.build import build
+from controller.flagsets.compose import unmet_policies
 from controller.flagsets.inputs import steps
-from controller.flagsets.layers import read_tests
+from controller.flagsets.layers import places_in, read_own_policies, read_tests
 from controller.runtime.setbacks import Stalled
-from evaluator.flags.candidates import changed_flags
 from evaluator.flags.model import FlagSet
 
 if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
+    from controller.authoring.policies import Circumstances
     from controller.flagsets.applied import LastDelivered
 
 
@@ -48,23 +49,6 @@ def untrusted(spec: FlagSetSpec, *, of_fork: bool) -> FlagSetSpec:
     )
 
 
-class SetProgress(NamedTuple):
-    """What stands between a FlagSet's definitions and its users."""
-
-    rollouts: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Names of FlagRollouts, the oldest first, with the patterns of their flags."""
-    overrides: tuple[tuple[str, str], ...] = ()
-    """(Flag, name) of FlagOverrides in force."""
-
-    def beside(self, before: FlagSet, after: FlagSet) -> Beside:
-        """What a plan says of it."""
-        by_flag: dict[str, str] = {}
-        for name, patterns in self.rollouts:
-            for key in changed_flags(after, before, patterns):
-                by_flag.setdefault(key, name)
-        return Beside(rollouts=by_flag, overrides=dict(self.overrides))
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
     """A commit that anybody may have made."""
@@ -72,11 +56,10 @@ class ForeignCommit:
     archive: bytes
     """Its files."""
     revision: str
-    now: int
-    """Unix seconds."""
     limit: int
     """The longest comment, in bytes."""
-    progress: SetProgress
+    around: Circumstances
+    """How it comes, without what is served."""
 
 
 def plan_text(
@@ -93,21 +76,31 @@ def plan_text(
     except ArchiveRefused as refused:
         raise Stalled("InvalidArtifact", str(refused)) from None
     before = FlagSet() if last is None else last.flag_set
-    made = built.composition
-    flags = plan_flags(before, made.flag_set, commit.now, commit.progress.beside(before, made.flag_set))
-    tests = read_tests(files, spec.paths, take_skipped(files)).cases
+    made, skipped = built.composition, take_skipped(files)
+    around = commit.around
+    beside = Beside(
+        rollouts=rollouts_by_flag(around.rollouts, before, made.flag_set), overrides=around.overrides
+    )
+    flags = plan_flags(before, made.flag_set, int(around.now.timestamp()), beside)
+    own = read_own_policies(files, spec.paths, skipped)
+    # As the FlagSet does: a repository that takes up policies has flags that do not meet them.
+    policies = own._replace(policies=(*given_policies(around.given), *(() if last is None else own.policies)))
+    around = around._replace(
+        before=before, environments=spec.paths, places=places_in(files, spec.paths, skipped)
+    )
+    problems = sorted([*made.problems, *unmet_policies(made.flag_set, policies, around, flags)])
+    tests = read_tests(files, spec.paths, skipped).cases
     found = covering_tests(
         before, made.flag_set, [flag.key for flag in flags], tests, (*made.held, *made.missing)
     )
     told = [replace(flag, tests=found.get(flag.key)) for flag in flags]
-    moment = datetime.fromtimestamp(commit.now, UTC)
-    calendar = to_come(schedule_entries(made.flag_set, [flag.key for flag in flags]), moment)
+    calendar = to_come(schedule_entries(made.flag_set, [flag.key for flag in flags]), around.now)
     sides = f"FlagSet {resource.name}", _short(commit.revision)
     return comment(
         told,
         sides,
         commit.limit,
-        problems=[str(problem) for problem in made.problems],
+        problems=[str(problem) for problem in problems],
         more=calendar_parts(calendar),
     )
 

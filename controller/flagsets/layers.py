@@ -13,7 +13,7 @@ from controller.authoring.flag_test_files import FlagTests, is_test_file, read_f
 from controller.authoring.policies import POLICY_FOLDER, Policies, is_policy_file, read_policies
 from controller.flagsets.segments import Segments, is_segment_file
 from controller.runtime.setbacks import Stalled
-from evaluator.flags.layer import Layer, read_layer
+from evaluator.flags.layer import Layer, as_read, read_layer
 from evaluator.flags.problems import Document, Problem, Severity
 
 if TYPE_CHECKING:
@@ -203,6 +203,16 @@ def definition_places(layers: Sequence[Layer]) -> dict[str, tuple[str, int]]:
         key: (piece.document.file, piece.document.place(piece.path, key=True)[0])
         for key, piece in pieces.items()
     }
+
+
+def places_in(
+    tree: Mapping[str, bytes], paths: Sequence[str], skipped: Iterable[str]
+) -> dict[str, tuple[str, int]]:
+    """See `definition_places`; none where the layers cannot be read."""
+    try:
+        return definition_places(read_layers(tree, paths, skipped, as_read))
+    except LayersRefused:
+        return {}
 
 
 def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[str]:

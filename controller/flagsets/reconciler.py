@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration, flagpolicy
+from controller.api import featureflagconfiguration
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import KIND, DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
@@ -25,11 +25,9 @@ from controller.api.status import (
     Condition,
 )
 from controller.authoring.flag_life import expiries
-from controller.authoring.policies import Circumstances, selected_policies
+from controller.authoring.policy_selection import circumstances_of
 from controller.delivery.actions import AcceptRevision
-from controller.delivery.overrides import BY_FLAG_SET, in_force
 from controller.delivery.progress_words import override_events
-from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET, rollouts_of_set
 from controller.flagsets import messages
 from controller.flagsets.applied import (
     LastDelivered,
@@ -64,6 +62,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact_status import ArtifactStatus
+    from controller.authoring.policies import Circumstances
     from controller.flagsets.preparation import Steps
     from controller.runtime.cache import Applier, Cache
     from evaluator.flags.model import FlagSet
@@ -348,28 +347,9 @@ class FlagSetReconciler:
     ) -> Circumstances:
         """How the revision comes: verdicts on it stay as they are while time passes."""
         names = {resource.name, spec.target.name or resource.name}
-        rollouts, overrides = (
-            [found for name in sorted(names) for found in self.objects.find(index, resource.namespace, name)]
-            for index in (ROLLOUTS_BY_FLAG_SET, BY_FLAG_SET)
-        )
-        forced = in_force(overrides, now.timestamp())
+        around = circumstances_of(self.objects, resource, names, self.home, now)
         observed = parse_time(observation_time(artifact, resource.created)) or parse_time(resource.created)
-        return Circumstances(
-            observed or now,
-            artifact.author,
-            artifact.verified_by,
-            rollouts=[(rollout.name, read.flags) for rollout, read in rollouts_of_set(rollouts, names)],
-            given=selected_policies(
-                (
-                    policy
-                    for namespace in {self.home, resource.namespace}
-                    for policy in self.objects.of_kind(flagpolicy.KIND, namespace)
-                ),
-                resource,
-                self.home,
-            ),
-            overrides={override.flag: override.name for override in reversed(forced)},
-        )
+        return around._replace(now=observed or now, author=artifact.author, signer=artifact.verified_by)
 
     async def _read(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from controller.api import flagoverride, flagpolicy, flagrollout
+from controller.api import flagpolicy
 from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
@@ -19,12 +19,11 @@ from controller.authoring.policies import (
     given_policies,
     judge,
     may_refuse,
-    selected_policies,
 )
+from controller.authoring.policy_selection import circumstances_of
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import in_force, names_of, set_name
+from controller.delivery.overrides import names_of
 from controller.delivery.problem_text import CHARACTERS, MOST_NAMED, summary
-from controller.delivery.rollouts import rollouts_of_set
 from controller.runtime.plain_text import one_line
 from controller.validation.object_problems import FLAG_KINDS, objection
 from evaluator.flags.model import FlagSet
@@ -49,33 +48,10 @@ class PolicySelection:
         """How the change of an AdmissionReview's request comes; None where no policy judges it."""
         if resource.key.kind not in FLAG_KINDS:
             return None
-        namespace, moment, names = resource.namespace, self.now(), names_of(resource)
-        policies = (
-            policy
-            for place in {self.home, namespace}
-            for policy in self.objects.of_kind(flagpolicy.KIND, place)
-        )
-        given = selected_policies(policies, resource, self.home)
-        if not given:
-            return None
+        around = circumstances_of(self.objects, resource, names_of(resource), self.home, self.now())
         user = request.get("userInfo")
         author = user.get("username") if isinstance(user, dict) else None
-        rollouts = rollouts_of_set(self.objects.of_kind(flagrollout.KIND, namespace), names)
-        named = [
-            override
-            for override in self.objects.of_kind(flagoverride.KIND, namespace)
-            if set_name(override) in names
-        ]
-        return Circumstances(
-            moment,
-            str(author or ""),
-            rollouts=[(rollout.name, read.flags) for rollout, read in rollouts],
-            # Of several for one flag the oldest decides.
-            overrides={
-                override.flag: override.name for override in reversed(in_force(named, moment.timestamp()))
-            },
-            given=given,
-        )
+        return around._replace(author=str(author or "")) if around.given else None
 
 
 def objection_to_review(content: bytes, around: Circumstances | None) -> tuple[str, tuple[str, ...]]:

@@ -78,7 +78,7 @@ class Production:
         self.git = GitFactory(no_secret, folder / "mirrors")
         limits = TaskLimits(cpu_seconds=60.0)
         tasks = HelperTasks(helpers, Places(2, resource="foreign content"), limits)
-        self.planner = PullRequestPlanner(self.objects, self.git, tasks, lambda: NOW)
+        self.planner = PullRequestPlanner(self.objects, self.git, tasks, lambda: NOW, "flagstaff")
 
     async def plan(self, *, is_fork: bool = False, reference: str = "refs/pull/7/head") -> str:
         pull = PullRequest(7, "a" * 40, reference, is_fork, frozenset())
@@ -239,3 +239,42 @@ async def test_what_a_plan_is_made_of_changes_with_what_is_delivered(
     world.objects.learn(thing("FlagSet", "production", wanted, {"digest": "sha256:2"}, resourceVersion="2"))
     assert world.planner.version("shop", "production") != before
     assert world.planner.version("shop", "unknown") == ""
+
+
+def steady(action: str, **spec: Any) -> dict[str, Any]:
+    validation = {"expression": "plan.most <= 10", "messageExpression": '"ask " + author'}
+    return {"action": action, "validations": [validation], **spec}
+
+
+async def test_a_plan_says_which_policies_are_not_met_and_still_whom_it_moves(
+    server: GitServer, tmp_path: Path, helpers: Helpers, repository: Repository
+) -> None:
+    propose(
+        repository,
+        flags__json=flags(banner="off"),
+        signed__flagpolicy__yaml=json.dumps(
+            {"name": "signed", "action": "Deny", "validations": [{"expression": 'signer.startsWith("ada")'}]}
+        ),
+    )
+    production = Production(server, tmp_path, helpers)
+    unpoliced = production.planner.version("shop", "production")
+    given = thing("FlagPolicy", "steady", steady("Hold", namespaces=["sh*"]), namespace="flagstaff")
+    production.objects.learn(given)
+    assert production.planner.version("shop", "production") != unpoliced
+    text = await production.plan()
+    place, banner = "flags.json:1:0", 'flag "banner"'
+    assert f"{place}: error: policy flagstaff/steady (Hold): {banner}: ask Ada <ada@example.com>\n" in text
+    assert f"{place}: note: policy signed (Deny): {banner}: not judged: it asks for the signer" in text
+    assert "    100 % of users get another value (exact, by arithmetic): on → off\n" in text
+
+
+async def test_a_rollout_of_the_flag_set_is_seen_by_policies(
+    server: GitServer, tmp_path: Path, helpers: Helpers
+) -> None:
+    production = Production(server, tmp_path, helpers)
+    rule = {"validations": [{"expression": 'plan.rollout != "" || plan.most <= 10'}]}
+    production.objects.learn(thing("FlagPolicy", "steps", {"action": "Deny", **rule}))
+    assert "policy shop/steps (Deny)" in await production.plan()
+    about = {"flagSetRef": {"name": "production"}, "flags": ["*"], "steps": [{"share": 10}]}
+    production.objects.learn(thing("FlagRollout", "slow", about))
+    assert "policy" not in await production.plan()

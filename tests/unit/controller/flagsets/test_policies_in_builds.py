@@ -9,7 +9,8 @@ import pytest
 
 from controller.api.flagpolicy import KIND
 from controller.api.meta import ObjectKey
-from controller.authoring.policies import MOST_JUDGEMENTS, Circumstances, selected_policies
+from controller.authoring.policies import MOST_JUDGEMENTS, Circumstances
+from controller.authoring.policy_selection import selected_policies
 from controller.flagsets.compose import FailurePolicy
 from controller.flagsets.preparation import Steps
 from controller.flagsets.substitution import Variables
