@@ -10,7 +10,7 @@ from controller.api import flagshard
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, Resource
-from controller.api.status import PROPAGATED, Condition
+from controller.api.status import FALSE, PROPAGATED, Condition
 from controller.delivery.actions import AcceptRevision, in_cluster
 from controller.delivery.problem_text import MESSAGE, first_problem, problem_list
 from controller.runtime.plain_text import one_line
@@ -275,12 +275,17 @@ def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]
     )
 
 
-def serving_status(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
+def serving_status(
+    target: Resource | None, digest: str, before: FlagSetStatus
+) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
     """(fields, conditions) that say who serves `digest`, by the object that delivers it, alone or merged with
-    remote flags; empty where that has another one, or no proxy has reported.
+    remote flags; empty where no proxy has reported. Where the status of the object is about another one, what
+    was reported of that ends.
     """
     status = ConfigurationStatus.of(target)
     if status.own_digest != digest:
-        return FlagSetStatus(), ()
+        known = before.conditions_of(PROPAGATED)
+        waits = Condition(PROPAGATED, FALSE, "Progressing", "who serves it is not known yet")
+        return FlagSetStatus(), (waits,) if known else ()
     fields = FlagSetStatus() if status.served is None else FlagSetStatus(served=status.served)
     return fields, status.conditions_of(PROPAGATED)

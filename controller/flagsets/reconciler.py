@@ -253,9 +253,10 @@ class FlagSetReconciler:
         target = ObjectKey(
             featureflagconfiguration.KIND, resource.namespace, spec.target.name or resource.name
         )
-        served, propagated = messages.serving_status(self.objects.get(target), made.digest)
+        before = FlagSetStatus.of(resource)
+        served, propagated = messages.serving_status(self.objects.get(target), made.digest, before)
         events = so_far.events
-        if (before := FlagSetStatus.of(resource)).digest != made.digest:
+        if before.digest != made.digest:
             more = messages.more(attempt, memory.built)
             words = messages.message_of_apply(before, attempt)
             events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)

@@ -241,11 +241,11 @@ async def test_a_shard_that_comes_is_judged(world: ServedObject) -> None:
 async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: ServedObject) -> None:
     world.receipt("p1", "a")
     await world.look()
-    fields, (condition,) = serving_status(world.resource, world.digest)
+    fields, (condition,) = serving_status(world.resource, world.digest, FlagSetStatus())
     assert (fields, condition.status) == (FlagSetStatus(served="1/1"), "True")
     assert (
-        serving_status(world.resource, "sha256:another")
-        == serving_status(None, world.digest)
+        serving_status(world.resource, "sha256:another", FlagSetStatus())
+        == serving_status(None, world.digest, FlagSetStatus())
         == (FlagSetStatus(), ())
     )
 

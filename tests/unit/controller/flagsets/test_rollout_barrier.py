@@ -12,7 +12,7 @@ from controller.api.status import ROLLOUT_ACTIVE
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Change
 from controller.runtime.watches import keys_to_wake
-from tests.statuses import find
+from tests.statuses import find, read_condition
 from tests.worlds.flagsets import CONFIGURATION, World, document, flag
 from tests.worlds.stages import body_of
 
@@ -165,3 +165,19 @@ async def test_rollouts_of_the_written_object_are_a_condition_of_the_flag_set(wo
         [FLAG_SETS], world.cluster.objects, Change(before, world.cluster.the(CONFIGURATION, "checkout"))
     )
     assert keys == {ObjectKey("FlagSet", "shop", "checkout")}
+
+
+async def test_who_serves_the_commit_before_says_nothing_of_the_next(world: World) -> None:
+    """A status of the commit would be green at the first step, before the object's status tells of that."""
+    target = world.cluster.the(CONFIGURATION, "checkout")
+    served = {**STALLED, "type": "Propagated", "reason": "Served", "message": "3 of 3 evaluators serve it"}
+    digest = (await world.look()).status["digest"]
+    status = {"observedGeneration": target.generation, "digest": digest, "conditions": [served]}
+    world.cluster.set_status(target, status)
+    before = await world.look()
+    world.cluster.set_status(world.cluster.the("FlagSet", "checkout"), before.status)
+    assert read_condition(before.status, "Propagated")[0] == "True"
+    world.commit("r2", document(a1=NEW, a2=DISABLED, b=OLD))
+    applied = await world.look()
+    assert applied.ready[0] == "True"
+    assert read_condition(applied.status, "Propagated")[:2] == ("False", "Progressing")
