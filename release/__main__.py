@@ -19,6 +19,7 @@ from typing import Final
 import yaml
 
 from release.build_hook import BUILD_FILE, describe_build
+from release.debian_package import build_debian_package
 from release.notes import MissingNotesError, read_notes
 
 ROOT: Final = Path(__file__).parents[1]
@@ -48,6 +49,11 @@ class Release:
         builder = Path(sys.executable).parent / "hatchling"
         for target in ("sdist", "wheel"):
             _run(builder, "build", "-t", target, "-d", self.dist)
+
+    def build_debian_package(self) -> None:
+        """The .deb, of the wheel."""
+        (wheel,) = self.dist.glob("*.whl")
+        build_debian_package(wheel, self.version, self.dist)
 
     def pack_context(self) -> None:
         """The context of both images, as `docker build - <FILE` takes it."""
@@ -157,6 +163,7 @@ def main() -> int:
             release.write_snapshot(options.snapshot)
         release.write_notes(dated=bool(options.tag))
         release.build_packages()
+        release.build_debian_package()
         release.pack_context()
         release.pack_charts()
         release.copy_sboms(options.sbom)
