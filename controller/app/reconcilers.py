@@ -340,6 +340,8 @@ def _sources(parts: Parts) -> SourceReconciler:
         artifact_quota(shared.limits, shared.objects),
         Exporter(shared.objects, shared.accounts.client, shared.settings.shard),
         shared.objects,
+        shard=shared.settings.shard,
+        read=_reader(shared).read,
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagsource import (
     INCLUDE_LIMIT,
     KIND,
@@ -18,7 +20,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.api.parsing import of_files
 from controller.api.status import FALSE, READY, Condition
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveLimits, ArchiveRefused, take_skipped, unpack
-from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.watches import cycle
 
 if TYPE_CHECKING:
@@ -43,6 +45,23 @@ class Included:
     include: Include
     source: Resource
     artifact: IncludedArtifact
+
+
+ReadElsewhere = Callable[[Included], Awaitable[bytes | None]]
+"""Returns the archive of an included source of another shard; None: it is of this one. Raises Setback."""
+ReadArtifact = Callable[[str, ArtifactStatus], Awaitable[bytes]]
+"""(namespace, artifact) -> its archive, from whoever serves it. Raises Setback."""
+
+
+async def read_artifact(included: Included, read: ReadArtifact) -> bytes:
+    """The archive of an included source of another shard. Raises Waiting."""
+    artifact = FlagSourceStatus.of(included.source).artifact
+    assert artifact is not None  # noqa: S101 - see find_included
+    try:
+        return await read(included.source.namespace, artifact)
+    except Setback as setback:
+        message = f"FlagSource {included.source.name}: {setback.message}"
+        raise Waiting("IncludeUnavailable", message, delay=_GONE) from setback
 
 
 def included_names(source: Resource) -> Iterator[str]:
@@ -99,9 +118,11 @@ async def copy_included(
     stores: Storages,
     protected: Iterable[Iterable[str]] = (),
     limits: ArchiveLimits = DEFAULT_LIMITS,
+    elsewhere: ReadElsewhere | None = None,
 ) -> tuple[str, ...]:
     """Write the files of `includes` below `folder`, which holds the source's own. Returns what those sources
     left out, as `Fetched.skipped` has it. `protected`: the paths of each of `spec.verify.rules`.
+    `elsewhere`: reads the artifacts of sources of other shards.
 
     Raises Stalled for a file that is there already or that a rule names, and for a folder that is not there;
     Waiting where an artifact is not in storage; ArchiveRefused beyond the `limits` of all included files;
@@ -109,7 +130,10 @@ async def copy_included(
     """
     copying = _Copying(folder, tuple(map(of_files, protected)), limits)
     for included in includes:
-        await asyncio.to_thread(copying.take, included, stores)
+        archive = None if elsewhere is None else await elsewhere(included)
+        if archive is None:
+            archive = await asyncio.to_thread(_archive, included, stores)
+        await asyncio.to_thread(copying.take, included, archive)
     return tuple(copying.skipped)
 
 
@@ -121,9 +145,9 @@ class _Copying:
         self._files = self._bytes = 0
         self.skipped: list[str] = []
 
-    def take(self, included: Included, stores: Storages) -> None:
+    def take(self, included: Included, archive: bytes) -> None:
         title = f"FlagSource {included.source.name}"
-        files = unpack(_archive(included, stores))
+        files = unpack(archive)
         skipped = take_skipped(files)
         start = f"{included.include.source_folder}/".lstrip("/")
         under = {name.removeprefix(start): text for name, text in files.items() if name.startswith(start)}

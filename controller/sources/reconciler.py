@@ -22,7 +22,7 @@ from controller.runtime.setbacks import FULL, Failed, Setback, Stalled
 from controller.runtime.shards import WHOLE, Shard
 from controller.sources.backend import BackendFactory, FetchRequest
 from controller.sources.freshness import Freshness, PendingPushes, PollSchedule
-from controller.sources.include import copy_included, find_included
+from controller.sources.include import Included, ReadArtifact, copy_included, find_included, read_artifact
 from controller.sources.source_files import (
     IgnoredFiles,
     ignored_files,
@@ -161,6 +161,9 @@ class SourceReconciler:
     """The sources that others include."""
     included: ArchiveLimits = DEFAULT_LIMITS
     """Limits of the files that one source includes, in all."""
+    shard: Shard = WHOLE
+    read: ReadArtifact | None = None
+    """Reads the artifacts of included sources of other shards; None: there are none."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve the reference, fetch and verify what is new, and archive, store and export it."""
@@ -249,7 +252,9 @@ class SourceReconciler:
         async with quarantine(f"the files of {run.revision}") as folder:
             run.fetched = await run.backend.fetch(run.revision, folder, run.last_accepted)
             ignored = await asyncio.to_thread(ignored_files, folder, run.spec.ignore, protected)
-            left_out = await copy_included(folder, run.includes, self.storages, protected, self.included)
+            left_out = await copy_included(
+                folder, run.includes, self.storages, protected, self.included, self._read_elsewhere
+            )
             skipped = (*run.fetched.skipped, *left_out)
             archive = await asyncio.to_thread(archive_of, folder, skipped, ignored)
         self.stored.require(run.resource, len(archive))
@@ -257,6 +262,11 @@ class SourceReconciler:
             run.artifact = await asyncio.to_thread(
                 run.storage.put, archive, revision=str(run.fetched.revision), metadata=run.fetched.metadata
             )
+
+    async def _read_elsewhere(self, included: Included) -> bytes | None:
+        if self.read is None or self.shard.owns(included.source):
+            return None
+        return await read_artifact(included, self.read)
 
     async def _make_room(self) -> bool:
         """Remove what is nice to have from a full volume; return whether there was anything."""

@@ -216,13 +216,15 @@ def test_references_lead_into_other_shards_and_objects_move_between_them(
             given_to("shard1", flag_source(spine.url, name="theirs")),
             # The default controller reads an artifact of the shard, and the shard waits for the default's.
             flag_set(name="mixed", source="theirs"),
+            flag_source(spine.url, name="both", include=[{"repository": {"name": "theirs"}}]),
             given_to("shard1", flag_set(name="waiting", dependsOn=[{"name": "flags"}])),
         )
         for name in ("flags", "mixed", "waiting"):
             spine.wait_ready("flagset", name)
             spine.wait_ready("ffc", name)
+        spine.wait_ready("flagsource", "both")
         assert f"http://{first.address}/" in spine.get("flagsource", "theirs")["status"]["artifact"]["url"]
-        assert (default.sources(), first.sources()) == ({"flags"}, {"theirs"})
+        assert (default.sources(), first.sources()) == ({"flags", "both"}, {"theirs"})
         assert {"FlagSet/mixed", "FlagSet/waiting"} & default.measured() == {"FlagSet/mixed"}
 
         before = identity(spine, "mixed")

@@ -11,6 +11,8 @@ import pytest
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.archive import SKIPPED_FILE, ArchiveLimits
+from controller.runtime.setbacks import Failed
+from controller.runtime.shards import Shard
 from tests.repositories import Repository
 from tests.signing import ssh_pair
 from tests.worlds.sources import Beside
@@ -18,6 +20,8 @@ from tests.worlds.sources import Beside
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from controller.api.artifact_status import ArtifactStatus
 
 
 class Two(Beside):
@@ -244,6 +248,29 @@ async def test_an_artifact_that_is_lost_is_waited_for_and_taken_when_it_is_back(
     await two.look("shared")
     await two.look("flags")
     assert two.condition()[1] == "Succeeded"
+
+
+async def test_the_artifact_of_another_shard_is_read_from_there_and_waited_for(two: Two) -> None:
+    await two.share()
+    stored = two.root / "artifacts" / two.status("shared")["artifact"]["path"]
+    archive: bytes = stored.read_bytes()
+    asked, down = list[str](), True
+    stored.unlink()
+
+    async def read(namespace: str, artifact: ArtifactStatus) -> bytes:
+        asked.append(f"{namespace}: {artifact.url}")
+        if down:
+            raise Failed("ArtifactFailed", "no answer")
+        return archive
+
+    two.reconciler = replace(two.reconciler, read=read, shard=Shard.of(None, ["elsewhere"]))
+    await two.include()
+    assert two.condition() == ("False", "IncludeUnavailable", "FlagSource shared: no answer")
+    down = False
+    await two.look("flags")
+    assert two.files() == {**OWN, "shared/base/banner.json": "shared", "shared/readme.md": "read"}
+    theirs = two.status("shared")["artifact"]["url"]
+    assert {line.partition(": ")[2] for line in asked} == {theirs}
 
 
 async def test_a_verified_source_includes_only_verified_ones(two: Two, tmp_path: Path) -> None:
