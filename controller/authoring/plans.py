@@ -7,6 +7,7 @@ Where a rule is of another form, its answers for sampled or given contexts are c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -31,12 +32,13 @@ from controller.authoring.shares import (
 from controller.delivery.changed_flags import FlagDifference, differences
 from evaluator.flags.candidates import changed_flags
 from evaluator.flags.diff import ChangedPart, Diff, diff
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Bucketing, Flag, FlagSet, Json
 from evaluator.flags.references import RuleTooLarge
 from evaluator.flags.schedules import ScheduleWindow, window_of
 from evaluator.flags.text import normal
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.resolving.rule_words import clauses, condition, is_truth, sentence, variables
+from evaluator.targeting import RuleError, compile_rule
 from evaluator.targeting.fractional import read_buckets
 from evaluator.targeting.frame import is_static
 
@@ -53,6 +55,9 @@ _MOST_MOVES: Final = 20
 _NO_VALUE: Final = ""
 """The answer where the flag gives no value: the application's own default."""
 _KEY: Final = "targetingKey"
+_OWN_KEY: Final = '{"var": "$flagd.flagKey"}'
+_READS: Final = ('"var"', '"missing"', '"missing_some"')
+"""Operators that read the context, as text: a condition without them holds for all users, or for none."""
 _RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 ChangeOfFlag: TypeAlias = Literal["Added", "Changed", "Removed"]
@@ -363,15 +368,21 @@ class BothDefinitions:
                 return truth if isinstance(truth, _Asked) else _End(truth)
             if operator not in {"if", "?:"} or not isinstance(given, list):
                 break
-            node = given[-1] if len(given) % 2 else None
-            for asked, outcome in zip(given[:-1:2], given[1::2], strict=False):
-                truth = self._truth(asked)
-                if isinstance(truth, _Asked):
-                    return truth
-                if truth:
-                    node = outcome
-                    break
+            chosen = self._choose(given)
+            if isinstance(chosen, _Asked):
+                return chosen
+            node = chosen.value
         return _End(node)
+
+    def _choose(self, given: list[Json]) -> _Asked | _End:
+        """Which argument of an `if` counts."""
+        for asked, outcome in zip(given[:-1:2], given[1::2], strict=False):
+            truth = self._truth(asked)
+            if isinstance(truth, _Asked):
+                return truth
+            if truth:
+                return _End(outcome)
+        return _End(given[-1] if len(given) % 2 else None)
 
     def _truth(self, node: Json) -> _Asked | bool:
         """Whether a condition holds, as far as conditions are known."""
@@ -387,16 +398,31 @@ class BothDefinitions:
         if operator in {"!=", "!=="}:
             truth = self._truth({operator.replace("!", "=", 1): given})
             return truth if isinstance(truth, _Asked) else not truth
+        if operator in {"if", "?:"} and isinstance(given, list):
+            chosen = self._choose(given)
+            return chosen if isinstance(chosen, _Asked) else self._truth(chosen.value)
         window = window_of(node)
         if window is None and operator in {"and", "or"} and arguments and isinstance(given, list):
-            for argument in arguments:
-                truth = self._truth(argument)
-                if isinstance(truth, _Asked) or truth is (operator == "or"):
-                    return truth
-            return bool(operator == "and")
+            return self._join(operator, arguments)
+        return self._ask(node, operator, arguments, window)
+
+    def _join(self, operator: str, arguments: list[Json]) -> _Asked | bool:
+        for argument in arguments:
+            truth = self._truth(argument)
+            if isinstance(truth, _Asked) or truth is (operator == "or"):
+                return truth
+        return operator == "and"
+
+    def _ask(
+        self, node: Json, operator: str, arguments: list[Json], window: ScheduleWindow | None
+    ) -> _Asked | bool:
         text = json.dumps(node, sort_keys=True)
         if '"fractional"' in text:
             raise NotArithmeticError
+        if not any(name in text.replace(_OWN_KEY, "") for name in _READS):
+            with contextlib.suppress(RuleError):
+                rule = compile_rule({"!!": [node]}, bucketing=Bucketing.V2, flag_key=self._key)
+                return bool(rule({"$flagd": {"flagKey": self._key, "timestamp": 0}}))
         if text not in self._sets:
             self._sets[text], self._windows[text] = _values_of(operator, arguments), window
         known = self._assumed[text] if text in self._assumed else self._implied(text)

@@ -219,6 +219,13 @@ def test_conditions_that_exclude_each_other_make_no_branch() -> None:
     assert not planned(flags(before), flags(after)).branches
 
 
+def test_conditions_within_a_condition_and_those_of_no_attribute_make_no_branch() -> None:
+    same_text = {"==": ["a", "a"]}
+    before = {"if": [{"if": [{"and": [same_text, GOLD]}, True, False]}, "b", "a"]}
+    after = {"if": [{"==": [{"var": "$flagd.flagKey"}, "other"]}, "c", GOLD, "b", "a"]}
+    assert not planned(flags(before), flags(after)).branches
+
+
 def test_rule_that_is_a_schedule_is_said_in_words_and_has_arithmetic() -> None:
     christmas = ["2026-12-24T18:00", "2026-12-27T06:00", "Europe/Berlin"]
     variants = {"true": 1, "false": 2}

@@ -96,6 +96,16 @@ def test_a_rule_that_compares_the_key_is_true_of_the_new_one(
     assert (tree / "base/flags.yaml").read_text() == new.replace(rule, changed)
 
 
+def test_a_rule_that_needs_a_flag_which_compares_its_key_answers_as_before(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compares = '{if: [{and: [{"==": [{var: $flagd.flagKey}, cart]}, {"==": [{var: tier}, gold]}]}, on, off]}'
+    text = BASE.replace("{fractional: [[on, 10], [off, 90]]}", compares)
+    (tree / "base/flags.yaml").write_text(text)
+    assert rename(tree, "cart", "basket") == 0
+    assert "no user gets another value" in capsys.readouterr().out.splitlines()[0]
+
+
 def test_a_rule_that_reads_the_key_otherwise_keeps_its_answer_if_asked_to(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
