@@ -15,6 +15,7 @@ import yaml
 
 from evaluator.flags.diff import same
 from evaluator.flags.document import Syntax, format_of, read_document
+from evaluator.flags.known_operators import FILE, MEMBERSHIP
 from evaluator.flags.model import ABSENT, Json
 
 if TYPE_CHECKING:
@@ -394,22 +395,27 @@ def division(rule: Json) -> tuple[Path, list[Json]] | None:
     """Return place and arguments of the only `fractional` of a rule; None: there is none. Raises EditRefused
     where there are several.
     """
-    found = [(path, part) for path, part in _lists(rule) if path[-1] == "fractional"]
+    found = [
+        (path, part) for path, part in _parts(rule) if path[-1] == "fractional" and isinstance(part, list)
+    ]
     if len(found) > 1:
         raise EditRefused(f"its rule divides users in several places; {_BY_HAND}")
     return found[0] if found else None
 
 
-def listing(rule: Json) -> tuple[Path, list[Json]]:
-    """Return place and items of the only list of a rule that `in` searches. Raises EditRefused."""
-    found = [(path, part) for path, part in _lists(rule) if path[-2:] == ("in", 1)]
+def listing(rule: Json) -> tuple[Path, list[Json] | dict[str, Json]]:
+    """Return place and items of the only list of a rule that `in` searches, or the object that names its
+    file. Raises EditRefused.
+    """
+    searched = [(path, part) for path, part in _parts(rule) if path[-2:] == (MEMBERSHIP, 1)]
+    found = [(path, part) for path, part in searched if isinstance(part, list) or FILE in part]
     if len(found) != 1:
         raise EditRefused(f"its rule searches {'several lists' if found else 'no list'} by `in`; {_BY_HAND}")
     return found[0]
 
 
-def _lists(rule: Json) -> Iterator[tuple[Path, list[Json]]]:
-    """Yield each list within a rule, with its place."""
+def _parts(rule: Json) -> Iterator[tuple[Path, list[Json] | dict[str, Json]]]:
+    """Yield each list and each object within a rule, with its place."""
     pending: list[tuple[Json, Path]] = [(rule, ())]
     while pending:
         value, path = pending.pop()
@@ -417,9 +423,9 @@ def _lists(rule: Json) -> Iterator[tuple[Path, list[Json]]]:
             value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         )
         for step, part in parts:
-            if isinstance(part, list):
+            if isinstance(part, list | dict):
                 yield (*path, step), part
-            pending.append((part, (*path, step)))
+                pending.append((part, (*path, step)))
 
 
 def _whole(bucket: Weight) -> bool:

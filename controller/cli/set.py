@@ -18,7 +18,7 @@ from controller.authoring.definition_edits import (
 )
 from controller.cli.definition_changes import add_change_arguments, choose, finish, read_definition_change
 from controller.cli.printing import USAGE, Exit, did_you_mean, exit_on
-from controller.flagsets.segments import lists_in_files
+from controller.flagsets.segments import SegmentRefused, Segments, with_listed, without_listed
 from evaluator.flags.document import read_document
 from evaluator.flags.known_operators import FILE
 from evaluator.flags.model import ABSENT
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from controller.cli.definition_changes import DefinitionChange
     from evaluator.flags.model import Flag, Json
-    from evaluator.flags.problems import Piece
+    from evaluator.flags.problems import Document, Piece
 
 _LISTS: Final = ("--add-to", "--remove-from")
 
@@ -102,22 +102,43 @@ def _change_list(change: DefinitionChange, options: argparse.Namespace, name: st
     several = f"several layers have {name!r} in `$evaluators`"
     piece = pieces[choose("--layer", options.layer, [*pieces], several)]
     with exit_on(USAGE, EditRefused):
-        for _, named in lists_in_files(piece.value):
-            raise EditRefused(
-                f"the list of {name!r} is in {str(named[FILE])!r} beside {piece.document.file}: "
-                "add the value there, or remove it"
-            )
         place, values = listing(piece.value)
+    if isinstance(values, dict):
+        _change_file(change, piece.document, values, word, adds=options.remove_from is None)
+        return
     value = _like(values, word)
     where = (*piece.path, *place)
     if options.remove_from is None:
         if value not in values:
             change.edit(piece.document, partial(with_item, path=(*where, len(values)), value=value))
         return
-    if value not in values:
-        raise Exit(f"the list of {name!r} has no {value!r}{did_you_mean(word, map(str, values))}", USAGE)
+    _require_listed(value, values)
     at = values.index(value)
     change.edit(piece.document, partial(without_value, path=(*where, at)))
+
+
+def _change_file(
+    change: DefinitionChange, document: Document, named: dict[str, Json], word: str, *, adds: bool
+) -> None:
+    """Add a value to a list in a file, or remove it. Raises Exit."""
+    column = named.get("column")
+    column = column if isinstance(column, str) else None
+    try:
+        file, values = Segments(change.tree.files).values(document, named)
+        source = change.tree.files[file]
+        if adds:
+            if word not in values:
+                change.changed[file] = with_listed(source, column, word)
+            return
+    except SegmentRefused as refused:
+        raise Exit(f"{named[FILE]!r} beside {document.file}: {refused}", USAGE) from refused
+    _require_listed(word, values)
+    change.changed[file] = without_listed(source, column, word)
+
+
+def _require_listed(value: Json, values: Sequence[Json]) -> None:
+    if value not in values:
+        raise Exit(f"the list has no {value!r}{did_you_mean(str(value), map(str, values))}", USAGE)
 
 
 def _like(values: Sequence[Json], word: str) -> Json:

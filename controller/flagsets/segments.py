@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import posixpath
+import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -95,6 +96,13 @@ class Segments:
         value = {**top, EVALUATORS: bodies}
         return replace(document, value=value, findings=(*document.findings, *findings))
 
+    def values(self, document: Document, named: dict[str, Json]) -> tuple[str, list[Json]]:
+        """Return the file of a list that a document names, and its values. Raises SegmentRefused."""
+        found = self._list(posixpath.dirname(document.file), named)
+        if isinstance(found, SegmentRefused):
+            raise found
+        return found.document.file, found.values
+
     def _read(
         self, document: Document, path: Path, named: dict[str, Json]
     ) -> tuple[list[Json], list[Finding]]:
@@ -151,6 +159,43 @@ class Segments:
             except SegmentRefused as refused:
                 self._lists[key] = refused
         return self._lists[key]
+
+
+def with_listed(content: bytes, column: str | None, value: str) -> bytes:
+    """Return a file that can be read, with a value behind its others. Raises SegmentRefused."""
+    text = content.decode()
+    written, end = text.rstrip(), _line_end(text)
+    if column is not None:
+        header = next(csv.reader(io.StringIO(text, newline="")))
+        if len(header) > 1:
+            message = f"a row has {', '.join(header)}, and one value is given; write the row by hand"
+            raise SegmentRefused(message)
+        if written.endswith('"') or {*value} & {*',"'}:
+            doubled = value.replace('"', '""')
+            value = f'"{doubled}"'
+    return f"{written}{end}{value}{text[len(written) :]}".encode()
+
+
+def without_listed(content: bytes, column: str | None, value: str) -> bytes:
+    """Return a file that can be read, without the lines or rows of a value."""
+    text = content.decode()
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    kept = [line for line in lines if line.strip() != value]
+    if column is not None:
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""))
+        at = [name.strip() for name in next(reader)].index(column)
+        line = reader.line_num
+        kept = lines[:line]
+        for row in reader:
+            if not row or row[at].strip() != value:
+                kept += lines[line : reader.line_num]
+            line = reader.line_num
+    made = "".join(kept)
+    return (made if text.endswith("\n") else made.removesuffix(_line_end(text))).encode()
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def lists_in_files(body: Json, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -136,6 +136,9 @@ $evaluators:
   levels: {in: [{var: level}, [1, 2]]}
   other: {"==": [{var: a}, b]}
   many: {in: [{var: a}, {file: many.segment.txt}]}
+  wide: {in: [{var: a}, {file: wide.segment.csv, column: id}]}
+  gone: {in: [{var: a}, {file: gone.segment.txt}]}
+  both: {or: [{in: [{var: a}, {file: many.segment.txt}]}, {in: [{var: a}, [x]]}]}
 flags: {}
 """
 
@@ -144,7 +147,8 @@ flags: {}
 def shared(repository: Repository) -> Path:
     file = repository.path / "base" / "shared.yaml"
     file.write_text(SHARED)
-    file.with_name("many.segment.txt").write_text("ann\n")
+    file.with_name("many.segment.txt").write_bytes(b"ann\r\n\r\nbob\r\n")
+    file.with_name("wide.segment.csv").write_text("id,name\nu1,Ann\nu2,Bob\n")
     return file
 
 
@@ -167,11 +171,36 @@ def test_a_value_is_added_to_a_shared_list_or_removed(
 
 
 @pytest.mark.parametrize(
+    ("words", "file", "made"),
+    [
+        (("--add-to", "many", "eve"), "many.segment.txt", b"ann\r\n\r\nbob\r\neve\r\n"),
+        (("--add-to", "many", "bob"), "many.segment.txt", b"ann\r\n\r\nbob\r\n"),
+        (("--remove-from", "many", "ann"), "many.segment.txt", b"\r\nbob\r\n"),
+        (("--remove-from", "wide", "u1"), "wide.segment.csv", b"id,name\nu2,Bob\n"),
+    ],
+)
+def test_a_value_is_added_to_a_list_in_a_file_or_removed(
+    repository: Repository, shared: Path, words: tuple[str, ...], file: str, made: bytes
+) -> None:
+    text = shared.read_text().replace("  gone: {in: [{var: a}, {file: gone.segment.txt}]}\n", "")
+    shared.write_text(text)
+    assert change(repository, *words) == 0
+    assert shared.with_name(file).read_bytes() == made
+    assert shared.read_text() == text
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--add-to", "btea", "eve"), "no layer has 'btea' in `$evaluators`; did you mean 'beta'?"),
         (("--add-to", "other", "eve"), "searches no list by `in`"),
-        (("--add-to", "many", "eve"), "is in 'many.segment.txt' beside base/shared.yaml"),
+        (("--add-to", "both", "eve"), "searches several lists by `in`"),
+        (
+            ("--add-to", "wide", "u3"),
+            "'wide.segment.csv' beside base/shared.yaml: a row has id, name, and one value is given",
+        ),
+        (("--remove-from", "wide", "u3"), "the list has no 'u3'"),
+        (("--add-to", "gone", "eve"), 'there is no file "gone.segment.txt" beside this one'),
         (("--add-to", "levels", "high"), "the list has numbers alone"),
         (("--remove-from", "beta", "bbo"), "has no 'bbo'; did you mean 'bob'?"),
         (("cart", "--add-to", "beta", "eve"), "all others need a FLAG"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.compose import Composition, compose, provenance_of
-from controller.flagsets.segments import MOST_IN_ALL, MOST_VALUES
+from controller.flagsets.segments import MOST_IN_ALL, MOST_VALUES, with_listed, without_listed
 from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
@@ -184,3 +188,31 @@ def test_a_flag_that_is_held_while_a_long_list_changes_refers_to_the_old_list() 
     fourth = composed(lines(2), named=LINES, rule=good, previous=third.flag_set)
     assert variants(fourth.flag_set, "u0", "u5000") == ["off", "on"]
     assert [*fourth.flag_set.evaluators] == ["beta"]
+
+
+WORDS = st.text("ab,\";é' #", min_size=1, max_size=4).map(str.strip).filter(bool)
+
+
+@given(
+    st.lists(WORDS, min_size=1, max_size=5),
+    WORDS,
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([None, csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.integers(0, 2),
+)
+def test_a_file_with_a_value_more_and_without_it_again_is_the_same_file(
+    words: list[str], word: str, end: str, quoting: Any, ends: int
+) -> None:
+    assume(word not in words)
+    column = None if quoting is None else "id"
+    rows = io.StringIO()
+    if quoting is None:
+        rows.write("".join(f"{one}{end}" for one in words))
+    else:
+        csv.writer(rows, quoting=quoting, lineterminator=end).writerows([["id"], *([one] for one in words)])
+    text = (rows.getvalue().removesuffix(end) + end * ends).encode()
+    more = with_listed(text, column, word)
+    lines = more.decode().splitlines()
+    read = lines if column is None else [row[0] for row in csv.reader(lines) if row][1:]
+    assert [line for line in read if line] == [*words, word]
+    assert without_listed(more, column, word) == text
