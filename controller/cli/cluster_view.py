@@ -15,6 +15,7 @@ from controller.cli.connection import ClusterConnection, open_connection
 from controller.cli.printing import did_you_mean
 from controller.delivery.overrides import set_name
 from controller.delivery.reach import Reached, ReachTarget, reach
+from controller.delivery.rollout_state import has_promoted
 from controller.delivery.set_reading import STATE_KINDS, by_member, read_sets, set_named
 from controller.delivery.set_state import Reach, SetState
 from controller.kube.reflector import Reflector, WatchScope, reflectors_of
@@ -183,14 +184,19 @@ def state_of(view: ClusterView, namespace: str, subject: WaitSubject) -> Waited:
     kinds = {featureflagconfiguration.KIND, flagset.KIND, subject.kind}
     if not view.knows(*kinds):
         return Waited(Reached(Reach.UNKNOWN, "the cluster has not answered yet"))
-    kind, name = subject.kind, subject.name
+    kind, name, wanted = subject.kind, subject.name, subject.wanted
+    rollout = None
     if kind == flagrollout.KIND:
         rollout = view.objects.get(ObjectKey(kind, namespace, name))
         kind, name = ("", "") if rollout is None else ("", set_name(rollout))
     state = set_named(view.states().values(), kind, name)
     if state is None:
         return Waited(_missing(view, namespace, subject))
-    return Waited(reach(state, subject.wanted), state)
+    reached = reach(state, wanted)
+    if reached.level < Reach.DELIVERED and has_promoted(rollout, wanted.revision):
+        # A later commit has replaced it since.
+        reached = Reached(reached.level, f"{wanted.revision} was promoted: everybody got it", done=True)
+    return Waited(reached, state)
 
 
 def _missing(view: ClusterView, namespace: str, subject: WaitSubject) -> Reached:

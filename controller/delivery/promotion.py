@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from controller.api import featureflagconfiguration, flagset
 from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey, Resource
-from controller.api.rollout_status import FlagRolloutStatus
 from controller.api.status import READY
 from controller.delivery.digests import names_revision
 from controller.delivery.overrides import set_name, target_of
 from controller.delivery.reach import ReachTarget, reach
+from controller.delivery.rollout_state import has_promoted
 from controller.delivery.rollouts import rollouts_naming
 from controller.delivery.set_reading import read_set
 from controller.delivery.set_state import CandidateLayer, Reach, SetState
@@ -53,8 +53,7 @@ def promotion_of(objects: Cache, rollout: Resource, revision: str, now: datetime
     # Also a commit that changed no flag of the set is promoted with what is in it.
     same = {one.revision for one in state.history if entry is not None and one.digest == entry.digest}
     partly = entry is not None and bool(entry.held)
-    recorded = FlagRolloutStatus.of(rollout).promoted_revisions
-    if not partly and any(names_revision(wanted, one) or one in same for one in recorded):
+    if not partly and has_promoted(rollout, wanted, same):
         return Promotion("promoted", f"{revision} is promoted: everybody gets it")
     reached = reach(state, ReachTarget(wanted, 0.0, allow_none=True, everybody=True, rollout=rollout.name))
     if reached.level < Reach.DELIVERED:

@@ -29,13 +29,14 @@ from controller.api.rollout_status import (
     StoppedDefinition,
 )
 from controller.api.status import READY
+from controller.delivery.digests import names_revision
 from controller.delivery.overrides import set_name
 from controller.delivery.reach import candidate_actions
 from controller.delivery.set_state import CandidateLayer, StepDate, Users
 from evaluator.host.times import duration_text, timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from controller.delivery.actions import Action
 
@@ -200,6 +201,14 @@ class RolloutState:
     def running(self) -> tuple[CandidateState, ...]:
         """The candidates that began and have not ended."""
         return tuple(one for one in self.candidates if one.layer.phase not in {"Queued", "Failed"})
+
+
+def has_promoted(rollout: Resource | None, revision: str, same: Collection[str] = ()) -> bool:
+    """Whether a FlagRollout has recorded that everybody gets a revision, or did. `same`: other revisions with
+    the same flags.
+    """
+    recorded = FlagRolloutStatus.of(rollout).promoted_revisions
+    return any(names_revision(revision, one) or one in same for one in recorded)
 
 
 def rollout_state(rollout: Resource) -> RolloutState:

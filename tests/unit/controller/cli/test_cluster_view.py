@@ -9,6 +9,8 @@ import pytest
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET
 from controller.cli.cluster_view import ClusterView, WaitSubject, state_of
 from controller.delivery.reach import ReachTarget
+from tests.worlds.delivery import OLD, flag_set, rollout, set_object
+from tests.worlds.stages import body_of
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -52,3 +54,17 @@ def test_a_wait_for_a_rollout_needs_its_flag_set() -> None:
     )
     message = "the flag set of FlagRollout slow does not exist yet"
     assert state_of(view, "shop", subject).reached.message == message
+
+
+def test_a_wait_for_a_commit_that_was_promoted_ends_well_after_another_has_replaced_it() -> None:
+    view = ClusterView((FLAG_SET, FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT), "shop")
+    for kind in ("FlagSet", "FeatureFlagConfiguration", "FlagRollout"):
+        view.informer.end_listing(kind, "shop")
+    for resource in (flag_set(), set_object(), rollout(promotedRevisions=[OLD])):
+        view.informer.learn(resource.key.kind, body_of(resource))
+    answers = [
+        state_of(view, "shop", WaitSubject("FlagRollout", "checkout", target)).reached.done
+        for revision in (OLD, "c" * 40)
+        for target in [ReachTarget(revision, everybody=True, rollout="checkout")]
+    ]
+    assert answers == [True, False]
