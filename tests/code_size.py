@@ -20,7 +20,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/cli": 9840,
     "controller/configurations": 1150,
     "controller/delivery": 3020,
-    "controller/events": 3710,
+    "controller/events": 3750,
     "controller/flagsets": 4170,
     "controller/importers": 4560,
     "controller/kube": 1910,

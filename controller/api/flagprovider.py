@@ -74,6 +74,7 @@ LISTING: Final = (
     "gitlabmergerequestcomment",
     "giteapullrequestcomment",
     "bitbucketpullrequestcomment",
+    "azuredevopspullrequestcomment",
 )
 """Types whose servers list pull requests in a way that we read."""
 APP_ID: Final = "githubAppID"
@@ -140,8 +141,7 @@ class FlagProviderSpec(RuledModel):
     """How long one try may take, at most `10m`."""
     plans: PullRequestPlans | None = None
     """Keep a comment on each open pull request that says [what it does to
-    users](../notifications.md#comment-on-pull-requests); needs one of the types that end in `comment`, and
-    not `azuredevopspullrequestcomment`.
+    users](../notifications.md#comment-on-pull-requests); needs one of the types that end in `comment`.
     """
     suspend: bool = False
     """Send nothing and accept no new messages; messages that wait already are kept."""

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from controller.authoring.flag_calendar import CalendarEntry
     from controller.authoring.plans import Audience, FlagPlan, Method, UsersAlike
 
-FORGES: Final = {"github": 65_536, "gitlab": 1_000_000, "gitea": 1_000_000, "bitbucket": 250_000}
+FORGES: Final = {
+    "github": 65_536,
+    "gitlab": 1_000_000,
+    "gitea": 1_000_000,
+    "bitbucket": 250_000,
+    "azuredevops": 150_000,
+}
 """The largest comment that each takes, in bytes."""
 _SIGNS: Final = {"Added": "+", "Removed": "-", "Changed": "~"}
 _MOST_BRANCHES: Final = 10

@@ -50,6 +50,7 @@ _RETRIED: Final = frozenset({"DeliveryFailed", "InternalError"})
 _NOT_MODIFIED: Final = 304
 _OF_ONE: Final = frozenset({404, 410, 422})
 """Statuses that say nothing of other pull requests."""
+_BITBUCKET: Final = "bitbucketpullrequestcomment"
 _LISTING: Final = "the open pull requests cannot be listed"
 
 
@@ -111,7 +112,9 @@ class OpenPullRequests:
     async def _look(self) -> Condition:
         """Raises _Failure."""
         target = await self._with_token()
-        pulls = [*self._admitted(await self._list(target))][: self.plans.limit]
+        listed = await self._list(target)
+        admitted = [*self._admitted(listed)]
+        pulls = admitted[: self.plans.limit]
         wanted = {(pull.number, name): pull for pull in pulls for name in self.plans.flag_sets}
         self._posted = {pair: made for pair, made in self._posted.items() if pair in wanted}
         failed = [
@@ -119,7 +122,8 @@ class OpenPullRequests:
             for (_, name), pull in wanted.items()
             if (condition := await self._keep_comment(target, name, pull)) is not None
         ]
-        done = Condition(PLANNED, TRUE, "Succeeded", "open pull requests have comments")
+        left_out = self._left_out(len(listed) - len(admitted))
+        done = Condition(PLANNED, TRUE, "Succeeded", f"open pull requests have comments{left_out}")
         return failed[0] if failed else done
 
     async def _keep_comment(self, target: ProviderTarget, name: str, pull: PullRequest) -> Condition | None:
@@ -179,6 +183,15 @@ class OpenPullRequests:
             self._pages.clear()
             self._grant = grant
         return replace(target, token=grant.token)
+
+    def _left_out(self, forks: int) -> str:
+        if not forks:
+            return ""
+        bitbucket = self.target.spec.type == _BITBUCKET
+        why = (
+            "Bitbucket has no labels" if bitbucket else "they lack the label that spec.plans.forkLabel names"
+        )
+        return f", but {forks} from forks: {why}"
 
     def _admitted(self, pulls: list[PullRequest]) -> Iterator[PullRequest]:
         """Yield those whose plans may be shown: a fork's content is of anybody."""

@@ -4,6 +4,7 @@ GitHub: https://docs.github.com/rest/pulls/pulls
 GitLab: https://docs.gitlab.com/api/merge_requests/
 Gitea: https://docs.gitea.com/api/ (repoListPullRequests)
 Bitbucket: https://developer.atlassian.com/cloud/bitbucket/rest/api-group-pullrequests/
+Azure DevOps: https://learn.microsoft.com/rest/api/azure/devops/git/pull-requests/get-pull-requests
 """
 
 from __future__ import annotations
@@ -43,10 +44,15 @@ class PullRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """How a server lists them, the last that changed first."""
+    """How a server lists them, the last that changed first, or of Azure DevOps the newest."""
 
     path: str
     read: Callable[[dict[str, Any]], PullRequest | None]
+    page: str = "page={}"
+    """What names a page in the query."""
+    first: int = 1
+    """What the first page is called; how much the next one is more by is `step`."""
+    step: int = 1
 
 
 def list_request(target: ProviderTarget, page: int, etag: str) -> Post:
@@ -55,7 +61,9 @@ def list_request(target: ProviderTarget, page: int, etag: str) -> Post:
     """
     api = api_of(target)
     headers = {**api.headers, **({"If-None-Match": etag} if etag else {})}
-    url = f"{api.url}/{_LISTINGS[target.spec.type].path}&page={page}"
+    listing = _LISTINGS[target.spec.type]
+    place = listing.page.format(listing.first + listing.step * (page - 1))
+    url = f"{api.url}/{listing.path}&{place}"
     return Post(url, b"", headers, "GET", whole=True)
 
 
@@ -63,7 +71,8 @@ def read_pull_requests(answer: bytes, type_: str) -> list[PullRequest]:
     """Return those of an answer that can be read. Raises ValueError."""
     found: Any = json.loads(answer)
     if isinstance(found, dict):
-        found = found.get("values")
+        # Azure DevOps has the second.
+        found = found.get("values", found.get("value"))
     if not isinstance(found, list):
         raise ValueError("not a list")  # noqa: TRY004 - as json has it
     read = _LISTINGS[type_].read
@@ -85,19 +94,32 @@ def _of_gitlab(entry: dict[str, Any]) -> PullRequest | None:
 
 
 def _of_bitbucket(entry: dict[str, Any]) -> PullRequest | None:
-    # It has no reference to a pull request, so that those of forks cannot be read.
     source, destination = _object(entry, "source"), _object(entry, "destination")
     names = [_object(side, "repository").get("full_name") for side in (source, destination)]
     branch = _object(source, "branch").get("name")
-    if (
-        not isinstance(branch, str)
-        or not _BRANCH.fullmatch(branch)
-        or names[0] is None
-        or len(set(names)) > 1
-    ):
+    if not isinstance(branch, str) or not _BRANCH.fullmatch(branch):
         return None
     commit = _object(source, "commit").get("hash")
-    return _pull(entry.get("id"), commit, f"refs/heads/{branch}", (), same=True)
+    same = names[0] is not None and names[0] == names[1]
+    # The repository has no reference to the commit of a fork, and a pull request no label.
+    return _pull(entry.get("id"), commit, f"refs/heads/{branch}", (), same=same)
+
+
+def _of_azure(entry: dict[str, Any]) -> PullRequest | None:
+    if entry.get("forkSource") is None:
+        branch, commit = entry.get("sourceRefName"), _object(entry, "lastMergeSourceCommit")
+        prefix, _, name = str(branch).partition("refs/heads/")
+        reference = str(branch) if not prefix and _BRANCH.fullmatch(name) else ""
+    else:
+        # The repository has of a fork only what a merge would make.
+        merged = entry.get("mergeStatus") == "succeeded"
+        reference, commit = ("refs/pull/{}/merge" if merged else ""), _object(entry, "lastMergeCommit")
+    if not reference:
+        return None
+    return _pull(
+        entry.get("pullRequestId"), commit.get("commitId"), reference, entry.get("labels"),
+        same=entry.get("forkSource") is None,
+    )  # fmt: skip
 
 
 def _pull(number: Any, commit: Any, reference: str, labels: Any, *, same: bool) -> PullRequest | None:
@@ -106,7 +128,7 @@ def _pull(number: Any, commit: Any, reference: str, labels: Any, *, same: bool) 
     entries = labels[:_MOST_LABELS] if isinstance(labels, list) else ()
     names = (entry.get("name") if isinstance(entry, dict) else entry for entry in entries)
     known = frozenset(name for name in names if isinstance(name, str))
-    return PullRequest(number, commit, reference.format(number), not same, known)
+    return PullRequest(number, commit, reference.replace("{}", str(number)), not same, known)
 
 
 def _object(entry: dict[str, Any], name: str) -> dict[str, Any]:
@@ -120,6 +142,13 @@ def _id(side: dict[str, Any]) -> object:
 
 
 _LISTINGS: Final = {
+    "azuredevopspullrequestcomment": _Listing(
+        f"pullrequests?searchCriteria.status=active&api-version=7.1&$top={PAGE}",
+        _of_azure,
+        "$skip={}",
+        first=0,
+        step=PAGE,
+    ),
     "bitbucketpullrequestcomment": _Listing(
         f"pullrequests?state=OPEN&sort=-updated_on&pagelen={PAGE}", _of_bitbucket
     ),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.events.senders import HttpSender
 
 GITHUB: Final = "githubpullrequestcomment"
+AZURE: Final = "azuredevopspullrequestcomment"
 GITLAB: Final = "gitlabmergerequestcomment"
 COMMIT: Final = "a" * 40
 LISTS: Final = {
@@ -37,6 +38,7 @@ LISTS: Final = {
     "giteapullrequestcomment": "/pulls",
     GITLAB: "/merge_requests",
     BITBUCKET: "/pullrequests",
+    AZURE: "/pullrequests",
 }
 
 
@@ -54,6 +56,18 @@ def entry(
             "id": number,
             "source": source | branch,
             "destination": {"repository": {"full_name": "shop/flags"}},
+        }
+    if type_ == AZURE:
+        return {
+            "pullRequestId": number,
+            "status": "active",
+            "mergeStatus": "succeeded",
+            "sourceRefName": "refs/heads/new-cart",
+            "targetRefName": "refs/heads/main",
+            "lastMergeSourceCommit": {"commitId": commit},
+            "lastMergeCommit": {"commitId": "d" * 40},
+            "labels": [{"id": "1", "name": name, "active": True} for name in labels],
+            **({"forkSource": {"name": "refs/heads/new-cart", "repository": {"id": "2"}}} if fork else {}),
         }
     return {
         "number": number,
@@ -79,7 +93,7 @@ class Repository(Service):
             return self._list(request)
         if request.method == "DELETE" and path.startswith(self.one):
             self.methods.append("DELETE")
-            del self.comments[int(path.removeprefix(self.one))]
+            del self.comments[int(path.removeprefix(self.one).partition("/")[0])]
             return web.Response(status=204)
         return await super().answer(request)
 
@@ -92,11 +106,17 @@ class Repository(Service):
         self.lists.append(status)
         if status != 200:
             return web.Response(status=status, headers={"Retry-After": "0"})
-        size = int(request.query.get("per_page") or request.query.get("limit") or request.query["pagelen"])
-        first = size * (int(request.query["page"]) - 1)
+        size = int(
+            request.query.get("per_page")
+            or request.query.get("limit")
+            or request.query.get("$top")
+            or request.query["pagelen"]
+        )
+        first = int(request.query.get("$skip") or size * (int(request.query.get("page") or 1) - 1))
         found: Any = self.pulls[first : first + size]
         return web.json_response(
-            {"values": found} if self.type == BITBUCKET else found, headers={"ETag": etag}
+            {BITBUCKET: {"values": found}, AZURE: {"value": found}}.get(self.type, found),
+            headers={"ETag": etag},
         )
 
 
@@ -185,7 +205,7 @@ async def test_another_leader_finds_the_comment_and_edits_nothing() -> None:
         assert len(made.found.comments) == 1
 
 
-@pytest.mark.parametrize("type_", [GITHUB, GITLAB, "giteapullrequestcomment"])
+@pytest.mark.parametrize("type_", [GITHUB, GITLAB, AZURE, "giteapullrequestcomment"])
 async def test_a_fork_has_a_comment_only_with_the_label(type_: str) -> None:
     async with desk(type_, forkLabel="plan") as made:
         made.found.pulls = [entry(type_, fork=True, labels=("other",))]
@@ -200,8 +220,9 @@ async def test_a_fork_has_a_comment_only_with_the_label(type_: str) -> None:
 async def test_a_fork_has_no_comment_where_no_label_is_named(type_: str) -> None:
     async with desk(type_) as made:
         made.found.pulls = [entry(type_, fork=True, labels=("plan",))]
-        await made.look()
+        message = (await made.look()).message
         assert made.plans.asked == []
+        assert message.startswith("open pull requests have comments, but 1 from forks")
 
 
 def test_a_pull_request_of_a_repository_that_was_deleted_is_of_a_fork() -> None:
@@ -319,3 +340,13 @@ def test_a_branch_that_is_no_plain_name_is_left_out(branch: str | None) -> None:
     found = entry(BITBUCKET)
     found["source"]["branch"] = {"name": branch}
     assert read_pull_requests(json.dumps({"values": [found]}).encode(), BITBUCKET) == []
+
+
+def test_of_a_fork_on_azure_devops_what_a_merge_makes_is_read() -> None:
+    found = entry(AZURE, fork=True)
+    (pull,) = read_pull_requests(json.dumps({"value": [found]}).encode(), AZURE)
+    assert (pull.reference, pull.commit) == ("refs/pull/7/merge", "d" * 40)
+    found["mergeStatus"] = "conflicts"
+    assert read_pull_requests(json.dumps({"value": [found]}).encode(), AZURE) == []
+    (pull,) = read_pull_requests(json.dumps({"value": [entry(AZURE)]}).encode(), AZURE)
+    assert (pull.reference, pull.commit) == ("refs/heads/new-cart", COMMIT)
