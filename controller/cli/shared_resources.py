@@ -251,6 +251,7 @@ REGISTER: Final = (
         "what one connection, pod or person has alone", "evaluator, up", "none", "as its owner needs",
         "there is one owner", "its owner's end", "",
         (
+            "controller.cli.edited_files:_schemas", "controller.cli.language_server:_checks",
             "controller.local.registries:judge", "controller.sources.oci_backend:places",
             "controller.local.local_stages:_happened",
             "controller.local.local_stages:_loops", "evaluator.http.h2_streams:_ended",
