@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from tests.cluster.spines import Spine
 
 SHARDS: Final = ("shard1", "shard2", "shard3")
+KINDS: Final = ("FlagSource", "FlagSet", "FeatureFlagConfiguration")
 EACH: Final = 333
 """Objects of each kind in each shard: three thousand, with those that FlagSets write and three of the default
 controller.
@@ -52,25 +52,27 @@ class Shard(ControllerProcess):
         self.stored = folder / "data" / "artifacts" / "flagsource"
         self.shard = shard
 
-    def sources(self) -> set[str]:
-        """The sources whose artifacts it has."""
-        return {folder.name for folder in self.stored.glob("*/*")}
+    def sources(self, space: str) -> set[str]:
+        """The sources of a namespace whose artifacts it has."""
+        return {folder.name for folder in self.stored.glob(f"{space}/*")}
 
     def told(self) -> set[str]:
-        """The objects that its log tells of."""
+        """`Kind/namespace/name` of the objects that its log tells of."""
         lines = (json.loads(line) for line in self.log_text().splitlines() if line.startswith("{"))
         return {line["object"] for line in lines if "object" in line}
 
-    def measured(self) -> set[str]:
-        """`Kind/name` of the objects that its metrics show."""
-        found = re.findall(
-            r'^flagstaff_condition\{kind="(\w+)",name="([\w-]+)"', self.metrics(), re.MULTILINE
-        )
-        return {"/".join(pair) for pair in found}
+    def measured(self, space: str) -> set[str]:
+        """`Kind/name` of the objects in a namespace that its metrics show."""
+        return set(self._numbers("flagstaff_condition", space))
 
-    def misplaced(self) -> dict[str, float]:
+    def misplaced(self, space: str) -> dict[str, float]:
         """`Kind/name` of the objects that not exactly one controller reconciles, and how many do."""
-        line = re.compile(r'^flagstaff_object_shards\{kind="(\w+)",name="([\w-]+)".*\} (\S+)$', re.MULTILINE)
+        return self._numbers("flagstaff_object_shards", space)
+
+    def _numbers(self, metric: str, space: str) -> dict[str, float]:
+        line = re.compile(
+            rf'^{metric}\{{kind="(\w+)",name="([\w-]+)",namespace="{space}".*\}} (\S+)$', re.MULTILINE
+        )
         return {f"{kind}/{name}": float(number) for kind, name, number in line.findall(self.metrics())}
 
 
@@ -140,18 +142,22 @@ def all_ready(spine: Spine) -> bool:
     return all(condition(each, "Ready").get("status") == "True" for each in written(spine).values())
 
 
+def objects_of(shard: str) -> set[str]:
+    """`Kind/name` of what a controller reconciles."""
+    return {f"{kind}/{name}" for kind in KINDS for name in (names_of(shard) if shard else ["flags"])}
+
+
 def check_each_has_one_controller(spine: Spine, running: Mapping[str, Shard]) -> None:
-    told = Counter(key for process in running.values() for key in process.told())
-    assert set(told.values()) == {1}
     configurations = written(spine)
-    for shard in SHARDS:
-        names = names_of(shard)
-        own = {f"{kind}/{spine.name}/{name}" for kind in ("FlagSource", "FlagSet") for name in names}
-        assert own <= running[shard].told()
-        assert running[shard].sources() == set(names)
-        assert {configurations[name]["metadata"]["labels"][SHARD_KEY] for name in names} == {shard}
-    assert configurations.keys() == {"flags", *(name for shard in SHARDS for name in names_of(shard))}
-    assert running[""].misplaced() == {}
+    for shard, process in running.items():
+        told = {"/".join(key.split("/")[::2]) for key in process.told() if f"/{spine.name}/" in key}
+        assert told
+        assert told <= process.measured(spine.name) == objects_of(shard)
+        names = names_of(shard) if shard else ["flags"]
+        assert process.sources(spine.name) == set(names)
+        assert {configurations[name]["metadata"]["labels"].get(SHARD_KEY, "") for name in names} == {shard}
+    assert len(configurations) == 1 + len(SHARDS) * EACH
+    assert running[""].misplaced(spine.name) == {}
 
 
 @pytest.mark.slow
@@ -175,9 +181,8 @@ def test_three_shards_divide_three_thousand_objects_and_a_dead_one_costs_the_oth
         for name in asked:
             spine.poke("flagsource", name)
         within(lambda: applied(spine, second, asked))
-        kinds = ("FlagSource", "FlagSet", "FeatureFlagConfiguration")
-        lost = {f"{kind}/{name}": 0.0 for kind in kinds for name in names_of(dead)}
-        within(lambda: running[""].misplaced() == lost, patience=TOLD_SECONDS)
+        lost = dict.fromkeys(objects_of(dead), 0.0)
+        within(lambda: running[""].misplaced(spine.name) == lost, patience=TOLD_SECONDS)
         # What it served stays, until another shard is given it.
         after = written(spine)
         assert all(after[name]["spec"] == before[name]["spec"] for name in names_of(dead))
@@ -186,8 +191,8 @@ def test_three_shards_divide_three_thousand_objects_and_a_dead_one_costs_the_oth
             give(spine, kind, moved, "shard1")
         within(lambda: applied(spine, second, [moved]))
         assert identity(spine, moved) == (before[moved]["metadata"]["uid"], "shard1")
-        assert moved in running["shard1"].sources()
-        within(lambda: f"FeatureFlagConfiguration/{moved}" not in running[""].misplaced())
+        assert moved in running["shard1"].sources(spine.name)
+        within(lambda: f"FeatureFlagConfiguration/{moved}" not in running[""].misplaced(spine.name))
 
 
 def check_leases(plane: Plane) -> None:
@@ -224,8 +229,8 @@ def test_references_lead_into_other_shards_and_objects_move_between_them(
             spine.wait_ready("ffc", name)
         spine.wait_ready("flagsource", "both")
         assert f"http://{first.address}/" in spine.get("flagsource", "theirs")["status"]["artifact"]["url"]
-        assert (default.sources(), first.sources()) == ({"flags", "both"}, {"theirs"})
-        assert {"FlagSet/mixed", "FlagSet/waiting"} & default.measured() == {"FlagSet/mixed"}
+        assert (default.sources(spine.name), first.sources(spine.name)) == ({"flags", "both"}, {"theirs"})
+        assert {"FlagSet/mixed", "FlagSet/waiting"} & default.measured(spine.name) == {"FlagSet/mixed"}
 
         before = identity(spine, "mixed")
         give(spine, "flagsource", "theirs", None)
@@ -234,21 +239,25 @@ def test_references_lead_into_other_shards_and_objects_move_between_them(
                 f"http://{default.address}/" in spine.get("flagsource", "theirs")["status"]["artifact"]["url"]
             )
         )
-        within(lambda: first.sources() == set())
-        assert "FlagSource/theirs" not in first.measured()
+        within(lambda: first.sources(spine.name) == set())
+        assert "FlagSource/theirs" not in first.measured(spine.name)
         assert identity(spine, "mixed") == before
 
         uid, _ = identity(spine, "flags")
         give(spine, "flagset", "flags", "shard1")
         within(lambda: identity(spine, "flags") == (uid, "shard1"))
-        within(lambda: "FeatureFlagConfiguration/flags" in first.measured() - default.measured())
+        within(
+            lambda: (
+                "FeatureFlagConfiguration/flags" in first.measured(spine.name) - default.measured(spine.name)
+            )
+        )
         commit = spine.push(flags__json=flags(banner="off"))
         spine.wait_applied(commit)
         assert spine.served_variants() == {"banner": "off"}
         assert "DriftCorrected" not in {event["reason"] for event in spine.events()}
 
         give(spine, "flagset", "flags", "nobody")
-        within(lambda: default.misplaced() == {"FlagSet/flags": 0.0})
+        within(lambda: default.misplaced(spine.name) == {"FlagSet/flags": 0.0})
         assert identity(spine, "flags") == (uid, "shard1")
         check_leases(spare)
 
