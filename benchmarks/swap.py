@@ -25,7 +25,7 @@ from benchmarks.results import keep, median, percentile
 from evaluator.flags.canonical import digest
 from evaluator.flags.merge import parse
 from evaluator.host.gc_policy import GcPolicy
-from evaluator.http.messages import Call, Code
+from evaluator.http.messages import Call, Code, Zipped
 from evaluator.http.scheduler import FairQueue
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import resolve
@@ -69,13 +69,15 @@ class Sink:
     on_closed: Callable[[], None] | None = None
     writable = True
     closed = False
+    gzip = False
     on_ended: Callable[[Code], None] | None = None
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
 
-    def send(self, message: bytes) -> bool:
+    def send(self, message: bytes | Zipped) -> bool:
         """Note when a change came; the greeting is short."""
+        assert isinstance(message, bytes)
         if len(message) > 1000:
             self.scene.received.append(time.perf_counter())
             if len(self.scene.received) == STREAMS:

@@ -45,7 +45,7 @@ BUDGET: Final[dict[str, int]] = {
     "evaluator/sync": 1890,
     "evaluator/targeting": 1240,
     "evaluator/telemetry": 450,
-    "evaluator/wire": 600,
+    "evaluator/wire": 650,
 }
 """Lines of code that a package may have, without blank lines, comments and docstrings. A commit that raises
 a number says why.

@@ -188,8 +188,15 @@ class GrpcPeer:
     def uri(self) -> str:
         return f"grpc://127.0.0.1:{self.port}"
 
-    async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
-        self._server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+    async def start(
+        self,
+        credentials: grpc.ServerCredentials | None = None,
+        *,
+        compression: grpc.Compression | None = None,
+    ) -> None:
+        self._server = grpc.aio.server(
+            options=[("grpc.max_send_message_length", -1)], compression=compression
+        )
         method = grpc.unary_stream_rpc_method_handler(
             self._sync,
             request_deserializer=sync_pb2.SyncFlagsRequest.FromString,

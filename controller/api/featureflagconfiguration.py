@@ -146,7 +146,7 @@ class LaggardStatus(Model):
     since: str | None = None
     """Since when it does not serve what it should."""
     silent: bool = False
-    """It sent no report for 15 seconds."""
+    """It sent no report for 15 seconds, or for longer where a proxy has many evaluators."""
     claimed: bool = False
     """Nobody vouches for the name."""
     reason: str | None = None

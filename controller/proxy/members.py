@@ -31,8 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+PAUSE: Final = 5.0
+"""Seconds between two reports of a member, unless it was asked for others."""
 SILENT: Final = 15.0
-"""Seconds without a report after which a member is silent, and so a laggard; or gone, if its stream is."""
+"""Seconds without a report after which a member is silent, and so a laggard; or gone, if its stream is. One
+that was asked to report seldom has more.
+"""
+_PATIENCE: Final = 1.5
+"""The share of the pause that a member was asked for after which it is silent: a report that failed is sent
+again within seconds.
+"""
 FORGOTTEN: Final = 300.0
 """Seconds without a report after which a member is removed."""
 LONGEST_TICK: Final = 2.0
@@ -113,6 +121,8 @@ class Member:
     reported_at: float
     """Unix seconds."""
     joined_at: float
+    silent_after: float = SILENT
+    """Seconds."""
     streamed: bool = False
     """Whether it has had a stream on its connection."""
     kept_since: float = 0.0
@@ -161,9 +171,11 @@ class Membership:
         self.digest, self.observed_at = digest, observed_at
         self.version += 1
 
-    def record_report(self, who: MemberIdentity, report: MemberReport, peer: str, now: float) -> float | None:
+    def record_report(
+        self, who: MemberIdentity, report: MemberReport, peer: str, now: float, pause: float = PAUSE
+    ) -> float | None:
         """Take in a report that came over the connection `peer`; one of a deleted Pod, or a claim to be a
-        verified member, changes nothing.
+        verified member, changes nothing. `pause`: the seconds until the next one that the member is told.
 
         Returns the seconds from observed to served if the member followed a change: once for each member and
         content.
@@ -180,7 +192,8 @@ class Membership:
         streamed = known is not None and known.peer == peer and known.streamed
         streamed = streamed or self._streams[peer] > 0
         kept = now if known is None or known.report.reason != report.reason else known.kept_since
-        member = Member(who, report, peer, self._awake, now, joined, streamed, kept)
+        silent_after = max(SILENT, _PATIENCE * pause)
+        member = Member(who, report, peer, self._awake, now, joined, silent_after, streamed, kept)
         if known is None or known.silent or (known.report, known.who) != (report, who):
             self.version += 1
         # At the end: the dict is in the order of the last reports.
@@ -217,12 +230,18 @@ class Membership:
         """Advance the members' time by `seconds`."""
         self._awake += min(seconds, LONGEST_TICK)
         for member in list(takewhile(self._is_quiet, self._members.values())):
+            if self._awake - member.last_report < member.silent_after:
+                continue
             left = member.streamed and not self._streams[member.peer]
             if left or self._awake - member.last_report >= FORGOTTEN:
                 self._forget(member)
             elif not member.silent:
                 member.silent = True
                 self.version += 1
+
+    def identities(self) -> Iterator[MemberIdentity]:
+        """Who every member is."""
+        return (member.who for member in self._members.values())
 
     def members(self) -> Iterator[Member]:
         """Every member, judged by what is delivered now. May be called in a thread beside the loop."""
@@ -260,6 +279,7 @@ class Membership:
         return member.report.digest == self.digest and not member.report.reason
 
     def _is_quiet(self, member: Member) -> bool:
+        """Return whether it may be silent, by the shortest time for that."""
         return self._awake - member.last_report >= SILENT
 
     def _rename(self, who: MemberIdentity) -> None:

@@ -11,7 +11,15 @@ from google.protobuf.message import DecodeError
 from controller.api.flagreceipt import MOST_HIDDEN, FlagReceiptStatus
 from controller.delivery.standing_orders import PREFIX as ORDERS
 from controller.proxy.building import HiddenFlag
-from controller.proxy.members import MemberIdentity, MemberKey, MemberReport, Membership, Pods, receipt_status
+from controller.proxy.members import (
+    PAUSE,
+    MemberIdentity,
+    MemberKey,
+    MemberReport,
+    Membership,
+    Pods,
+    receipt_status,
+)
 from controller.proxy.stream_limits import require_quota
 from evaluator.flags.model import ComposedPart
 from evaluator.flags.saved import MOST_PARTS
@@ -109,9 +117,8 @@ def read_report(request: ReportRequest, now: float) -> MemberReport:
     )
 
 
-SOONEST: Final = 5.0
-LATEST: Final = 10.0
-"""Seconds between two reports of a member in which nothing changes."""
+LATEST: Final = 60.0
+"""Most seconds between two reports of a member in which nothing changes: evaluators wait no longer."""
 MOST_CLAIMED: Final = 50_000
 """Members without a reviewed token, of all flag sets: anyone can claim to be one."""
 
@@ -192,8 +199,8 @@ class Receipts:
     """Called for each member that has followed a change, with the seconds since the change was observed."""
     most_claimed: int = MOST_CLAIMED
     """Members without a reviewed token."""
-    reports_per_second: int = 1000
-    """Reports that the proxy should get at most."""
+    reports_per_second: int = 300
+    """Reports that the proxy should get at most while nothing changes: they take a twentieth of a core."""
     most_per_host: int = MOST_CLAIMED
     """Members without a reviewed token from one address."""
     quota: int = 0
@@ -210,6 +217,8 @@ class Receipts:
     _claimed_total: int = 0
     _verified: Counter[str] = field(default_factory=Counter)
     """Members with a reviewed token, by their namespace."""
+    _counted: dict[Place, int] | None = None
+    """The version of each membership when its members were last counted; None: they are to be counted."""
 
     def routes(self) -> Routes:
         """The service."""
@@ -225,12 +234,22 @@ class Receipts:
         self.reports += 1
         return answer
 
-    def record(self, place: Place, who: MemberIdentity, report: MemberReport, peer: str, now: float) -> None:
-        """Note what a member serves. Raises RpcError RESOURCE_EXHAUSTED for one too many."""
+    def record(
+        self,
+        place: Place,
+        who: MemberIdentity,
+        report: MemberReport,
+        peer: str,
+        now: float,
+        pause: float = PAUSE,
+    ) -> None:
+        """Note what a member serves, which reports again after `pause` seconds. Raises RpcError
+        RESOURCE_EXHAUSTED for one too many.
+        """
         subscribers = self._subscribers_of(place)
         if not subscribers.membership.knows(who):
             self._admit(who)
-        seconds = subscribers.membership.record_report(who, report, peer, now)
+        seconds = subscribers.membership.record_report(who, report, peer, now, pause)
         if seconds is not None:
             self.served_after(seconds)
         self._report_change(place, subscribers)
@@ -278,7 +297,13 @@ class Receipts:
             self._report_change(place, subscribers)
             if subscribers.empty:
                 del self._subscribers[place]
-        known = [member.who for _, subscribers in self.all() for member in subscribers.membership.members()]
+        versions = {place: subscribers.membership.version for place, subscribers in self._subscribers.items()}
+        if versions == self._counted:
+            return
+        self._counted = versions
+        known = [
+            who for subscribers in self._subscribers.values() for who in subscribers.membership.identities()
+        ]
         keys = {who.key for who in known}
         self._ordered = {entry: places for entry, places in self._ordered.items() if entry[0] in keys}
         self._claimed = Counter(who.host for who in known if not who.verified)
@@ -313,7 +338,7 @@ class Receipts:
 
     def _report(self, call: Call, message: bytes) -> bytes:
         request = read(ReportRequest, message)
-        parts = self.parts(request.selector, call, claims(request))
+        parts, pause = self.parts(request.selector, call, claims(request)), self._pause()
         if parts:
             who, now = identity(call, request.member, self.caller(call)), self.clock()
             report = read_report(request, now)
@@ -321,9 +346,9 @@ class Receipts:
                 served = replace(
                     report, digest=part.digest, revision=part.revision, reason=part.reason, hidden=part.hidden
                 )
-                self.record(part.place, who, served, call.peer, now)
+                self.record(part.place, who, served, call.peer, now, pause)
             self._leave_others(who, request.selector, parts)
-        return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()
+        return ReportResponse(next_ms=round(pause * 1000)).SerializeToString()
 
     def _leave_others(self, who: MemberIdentity, selector: str, parts: Sequence[SetPart]) -> None:
         """Remove the member from the flag sets that its selector does not mean any more."""
@@ -341,6 +366,7 @@ class Receipts:
 
     def _admit(self, who: MemberIdentity) -> None:
         """Count one more member. Raises RpcError RESOURCE_EXHAUSTED."""
+        self._counted = None
         if who.verified:
             require_quota("receipts", who.namespace, self._verified, self.quota, "--quota-receipts")
             self._verified[who.namespace] += 1
@@ -377,4 +403,4 @@ class Receipts:
 
     def _pause(self) -> float:
         members = sum(len(subscriber.membership) for subscriber in self._subscribers.values())
-        return max(SOONEST, min(LATEST, members / self.reports_per_second))
+        return max(PAUSE, min(LATEST, members / self.reports_per_second))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from evaluator.http.hpack import encode_block
-from evaluator.http.messages import Code, Framing, Headers, RpcError, header
+from evaluator.http.messages import Code, Framing, Headers, RpcError, Zipped, header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +31,13 @@ MESSAGE_CHARACTERS: Final = 1_000
 _PRINTABLE: Final = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _GZIP_WINDOW: Final = 31
+_GZIP_LEVEL: Final = 1
+"""The quickest: the usual level takes ten times as long for a large set and saves a seventh of the bytes."""
 
 START: Final = encode_block([(":status", "200"), ("content-type", "application/grpc"), ENCODINGS])
 """The header block that begins a response."""
+ZIPPED_START: Final = START + encode_block([("grpc-encoding", "gzip")])
+"""The header block that begins a stream on which a message may be Zipped."""
 TRAILERS: Final = encode_block([("grpc-status", "0")])
 """The header block that ends a response with OK."""
 
@@ -58,6 +62,20 @@ def envelope(message: bytes) -> Sequence[bytes]:
 @lru_cache(maxsize=_KEPT)
 def _frames(message: bytes) -> Sequence[bytes]:
     return (frame(message),)
+
+
+def zipped(message: bytes) -> Zipped:
+    """Compress a message; takes long for a large one."""
+    deflater = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    content = deflater.compress(message) + deflater.flush()
+    head = b"\1" + len(content).to_bytes(4, "big")
+    return Zipped((head, content) if len(content) > SHARED_BYTES else (head + content,))
+
+
+def takes_gzip(headers: Headers) -> bool:
+    """Return whether a caller takes messages in gzip's format."""
+    accepted = header(headers, "grpc-accept-encoding") or ""
+    return "gzip" in accepted.replace(" ", "").split(",")
 
 
 def only_message(body: bytes, encoding: str | None, limit: int, broken: Code = Code.INTERNAL) -> bytes:

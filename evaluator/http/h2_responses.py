@@ -14,8 +14,10 @@ from evaluator.http.grpc_framing import (
     GRPC,
     START,
     TRAILERS,
+    ZIPPED_START,
     frame,
     only_message,
+    takes_gzip,
     timeout_seconds,
     trailers,
     trailers_only,
@@ -277,8 +279,11 @@ class Responses:
         if handler is None:
             self._refuse_method(event.stream_id, path)
             return
-        stream = ServerStream(CallTransport(self._peer, event.stream_id, START), GRPC)
         block, limit = event.block, self._peer.port.limits.body_bytes
+        gzip = takes_gzip(block.fields)
+        start = ZIPPED_START if gzip else START
+        stream = ServerStream(CallTransport(self._peer, event.stream_id, start), GRPC)
+        stream.gzip = gzip
         try:
             left = _seconds_left(block, waited)
             message = only_message(event.body, block.values[ENCODING], limit)

@@ -92,6 +92,13 @@ class Response(NamedTuple):
     headers: Headers = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Zipped:
+    """A message in gzip's format behind its prefix, for all gRPC streams whose clients take it."""
+
+    pieces: Sequence[bytes]
+
+
 class MessageStream(Protocol):
     """An open server stream. All methods are called on the event loop; none blocks.
 
@@ -114,7 +121,11 @@ class MessageStream(Protocol):
     def closed(self) -> bool:
         """Return whether either side has ended the stream."""
 
-    def send(self, message: bytes) -> bool:
+    @property
+    def gzip(self) -> bool:
+        """Return whether a message may be Zipped."""
+
+    def send(self, message: bytes | Zipped) -> bool:
         """Send one serialised message, to which the framing is added; return False, and send nothing, while
         the stream is not `writable`.
         """

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from evaluator.http.messages import Code, Framing, RpcError
+from evaluator.http.messages import Code, Framing, RpcError, Zipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +62,9 @@ class StreamTransport(Protocol):
 class ServerStream:
     """A MessageStream and ByteStream: `framing` encodes its messages, `transport` sends them."""
 
-    __slots__ = ("_framing", "_transport", "closed", "deadline", "on_closed", "on_ended", "on_writable")
+    __slots__ = (
+        "_framing", "_transport", "closed", "deadline", "gzip", "on_closed", "on_ended", "on_writable",
+    )  # fmt: skip
 
     def __init__(self, transport: StreamTransport, framing: Framing, deadline: float | None = None) -> None:
         self._transport = transport
@@ -73,6 +75,7 @@ class ServerStream:
         self.closed = False
         self.deadline = deadline
         """The caller's deadline, by the event loop's clock."""
+        self.gzip = False
 
     @property
     def writable(self) -> bool:
@@ -91,9 +94,10 @@ class ServerStream:
         if not self.closed:
             self._transport.start()
 
-    def send(self, message: bytes) -> bool:
+    def send(self, message: bytes | Zipped) -> bool:
         """Send one message; return False, and send nothing, while not `writable`."""
-        return not self.closed and self._transport.send(self._framing.pieces(message))
+        pieces = message.pieces if isinstance(message, Zipped) else self._framing.pieces(message)
+        return not self.closed and self._transport.send(pieces)
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
         """End the stream with a status, if its format can carry one; do nothing if it has ended."""

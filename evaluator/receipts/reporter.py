@@ -114,6 +114,7 @@ class Reporter:
         self._said = False
         self._taken_at: float | None = None
         """Time by the loop's clock."""
+        self._period = PERIOD
 
     def serve(self, flag_set: FlagSet | None, digest: str, from_disk: bool) -> None:
         """Report that this set is served from now on. `digest` is computed here, of the set as delivered."""
@@ -144,13 +145,13 @@ class Reporter:
     async def run(self, ask: Ask) -> None:
         """Send receipts on a new connection, until cancelled or refused by the server."""
         self._said = False
-        period, failed, logged = PERIOD, "", ""
+        self._period, failed, logged = PERIOD, "", ""
         while True:
             self._changed.clear()
             wait = self._receipts.again
             try:
-                period = _period(await ask(REPORT, self._report()), period)
-                wait, self._said, failed, logged = period, True, "", ""
+                self._period = _period(await ask(REPORT, self._report()), self._period)
+                wait, self._said, failed, logged = self._period, True, "", ""
                 self._taken_at = asyncio.get_running_loop().time()
             except NotOffered:
                 return
@@ -164,9 +165,12 @@ class Reporter:
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
 
     def was_taken_within(self, seconds: float) -> bool:
-        """Return whether the server accepted a receipt, so was reachable, within the last `seconds`."""
+        """Return whether the server accepted a receipt, so was reachable, within the last `seconds`, or as
+        long ago as it asked for: a question in between would cost it what a receipt costs.
+        """
         taken = self._taken_at
-        return taken is not None and asyncio.get_running_loop().time() - taken <= seconds
+        longest = max(seconds, self._period)
+        return taken is not None and asyncio.get_running_loop().time() - taken <= longest
 
     async def leave(self, ask: Ask) -> None:
         """Send a goodbye to a server that accepted receipts. Never raises; takes at most a second."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from evaluator.http.messages import Zipped
     from evaluator.http.scheduler import FairQueue
 
 
@@ -96,7 +97,7 @@ class Subscriber(Protocol):
     def writable(self) -> bool:
         """Return whether it accepts a value now. When that becomes true, its owner calls `Hub.offer`."""
 
-    def send(self, payload: bytes) -> bool:
+    def send(self, payload: bytes | Zipped) -> bool:
         """Send the newest value; return False, and send nothing, while it is not writable. Any exception
         drops this subscriber alone.
         """
@@ -133,7 +134,7 @@ class _Topic:
         self.number = 0
         self.mark: _Mark | None = None
         """The mark of its value; None if that is unknown."""
-        self.payload = b""
+        self.payload: bytes | Zipped = b""
         self.subscriptions: dict[Subscription, None] = {}
         self.due: deque[Subscription] = deque()
         """Subscribers to be visited, in order."""
@@ -195,14 +196,12 @@ class Hub:
         for topic in tuple(self._topics.values()):
             yield from tuple(topic.subscriptions)
 
-    def publish(
-        self, key: Hashable, payload: bytes, content: bytes | None = None, *, quiet: bool = False
-    ) -> None:
+    def publish(self, key: Hashable, payload: bytes | Zipped, content: bytes, *, quiet: bool = False) -> None:
         """Set the topic's newest value, the encoded `payload`; an equal one changes nothing. `content` is its
         `digest`, computed by the caller off the loop, as that of a megabyte takes a millisecond. A `quiet`
         value is not delivered by itself, only to subscribers that receive something anyway, such as new ones.
         """
-        self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
+        self._change(key, content, payload, quiet=quiet)
 
     def retract(self, key: Hashable, reason: object = None) -> None:
         """Remove the topic's value, for `reason`. Subscribers are notified, later ones too, and stay."""
@@ -241,7 +240,9 @@ class Hub:
         if topic is not None:
             self._visit(topic, subscription)
 
-    def _change(self, key: Hashable, content: object, payload: bytes, *, quiet: bool = False) -> None:
+    def _change(
+        self, key: Hashable, content: object, payload: bytes | Zipped, *, quiet: bool = False
+    ) -> None:
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = _Topic(key)

@@ -2,18 +2,20 @@
 
 A stream gets the newest flag set at once, or as soon as there is one; then each that differs. It never gets
 an empty set in place of a missing one. The messages of a topic are made once for all its streams, and only
-while there are any.
+while there are any; likewise their gzip form, for the streams whose clients take it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from evaluator.http.messages import Call, Code, MessageStream, RpcError, header
+from evaluator.http.grpc_framing import zipped
+from evaluator.http.messages import Call, Code, MessageStream, RpcError, Zipped, header
 from evaluator.http.routes import Routes, StreamHandler
 from evaluator.wire.hub import Countdown, Hub, Subscription, Timers
 from evaluator.wire.sync_messages import (
@@ -36,6 +38,12 @@ NORMAL: Final = "normal_close"
 DEADLINE: Final = "deadline_exceeded"
 ERROR: Final = "error"
 """Reason of a stream's end, as in flagd's metric `feature_flag.flagd.sync.stream.duration`."""
+
+
+SMALL: Final = 1_400
+"""A message of up to so many bytes is in one packet, with gzip or without."""
+LARGE: Final = 65_536
+"""A message of more bytes is compressed in a thread: up to here it takes about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,30 @@ class _Key:
 
     method: SyncMethod
     topic: Hashable
+    gzip: bool = False
+    """Whether its values may be Zipped."""
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """What the backend delivers of a topic with streams."""
+
+    plain: _Key
+    gzip: _Key
+    made: Payload | Missing | None = None
+    """The newest value; None: there is none yet."""
+    published: Payload | Missing | None = None
+    """The value of the gzip form, unless it is still compressed."""
+    compressing: bool = False
+    cancel: Callable[[], None] = lambda: None
+    """Ends the watch."""
+    loud: bool = False
+    """Whether any value since then was not quiet."""
+
+    def take(self, made: Payload | Missing) -> None:
+        """Take in a newer value."""
+        self.made = made
+        self.loud = self.loud or isinstance(made, Missing) or not made.quiet
 
 
 class SyncService:
@@ -115,7 +147,8 @@ class SyncService:
         self._backend = backend
         self._metadata = metadata
         self._ended = ended
-        self._watches: dict[_Key, Callable[[], None]] = {}
+        self._watches: dict[_Key, _Watch] = {}
+        """The watch of each topic with streams, by its plain form."""
         self._closing = False
         self._deadlines: Countdown[_Stream] | None = (
             Countdown(timers, deadline_seconds, _Stream.expire) if deadline_seconds else None
@@ -166,20 +199,55 @@ class SyncService:
         topic = self._backend.topic(selector if asked is None else asked, call)
         key = _Key(method, topic)
         visit = self._observer and self._observer.begin(call, topic, lasting=method.lasting)
-        subscriber = _Stream(self, key, stream, visit)
         if key not in self._watches:
-            self._watches[key] = self._backend.watch(topic, method.payload, partial(self._deliver, key))
+            watch = _Watch(key, _Key(method, topic, gzip=True))
+            watch.cancel = self._backend.watch(topic, method.payload, partial(self._deliver, watch))
+            self._watches[key] = watch
+        watch = self._watches[key]
+        subscriber = _Stream(self, watch.gzip if stream.gzip else watch.plain, stream, visit)
+        self._publish(watch, subscriber.key)
         if method.lasting:
             self.streams += 1
             if self._deadlines is not None:
                 self._deadlines.restart(subscriber)
         subscriber.subscribe()
 
-    def _deliver(self, key: _Key, made: Payload | Missing) -> None:
+    def _deliver(self, watch: _Watch, made: Payload | Missing) -> None:
+        watch.take(made)
+        for key in (watch.plain, watch.gzip):
+            if self.hub.listeners(key):
+                self._publish(watch, key)
+
+    def _publish(self, watch: _Watch, key: _Key) -> None:
+        """Give one form of the topic its newest value; a large one is compressed first, one at a time."""
+        made = watch.made
         if isinstance(made, Missing):
+            watch.published = made
             self.hub.retract(key, made)
-        else:
+        elif made is None or (key.gzip and (watch.compressing or watch.published is made)):
+            return
+        elif not key.gzip:
             self.hub.publish(key, made.message, made.digest, quiet=made.quiet)
+        else:
+            watch.published, quiet, watch.loud = made, not watch.loud, False
+            if len(made.message) <= LARGE:
+                message = made.message if len(made.message) <= SMALL else zipped(made.message)
+                self.hub.publish(key, message, made.digest, quiet=quiet)
+            else:
+                watch.compressing = True
+                compressing = asyncio.get_running_loop().run_in_executor(None, zipped, made.message)
+                compressing.add_done_callback(partial(self._publish_compressed, watch, made, quiet))
+
+    def _publish_compressed(
+        self, watch: _Watch, made: Payload, quiet: bool, compressing: asyncio.Future[Zipped]
+    ) -> None:
+        watch.compressing = False
+        if self._watches.get(watch.plain) is not watch or not self.hub.listeners(watch.gzip):
+            return
+        # After a retraction it would be an older value.
+        if watch.published is made:
+            self.hub.publish(watch.gzip, compressing.result(), made.digest, quiet=quiet)
+        self._publish(watch, watch.gzip)
 
     def forget(self, subscriber: _Stream, reason: str) -> None:
         """Remove a stream that has ended."""
@@ -191,9 +259,15 @@ class SyncService:
             if self._deadlines is not None:
                 self._deadlines.forget(subscriber)
             self._ended(reason, self.timers.time() - subscriber.since)
-        if not self.hub.listeners(key) and (cancel := self._watches.pop(key, None)):
-            cancel()
-            self.hub.drop(key)
+        watch = self._watches.get(_Key(key.method, key.topic))
+        if watch is None or self.hub.listeners(key):
+            return
+        self.hub.drop(key)
+        if key.gzip:
+            watch.published = None
+        if not self.hub.listeners(watch.plain) and not self.hub.listeners(watch.gzip):
+            del self._watches[watch.plain]
+            watch.cancel()
 
 
 class _Stream:
@@ -225,7 +299,7 @@ class _Stream:
         """Whether the peer has read enough."""
         return self._stream.writable
 
-    def send(self, payload: bytes) -> bool:
+    def send(self, payload: bytes | Zipped) -> bool:
         """Send a whole flag set, if the peer has read enough; return whether it was sent."""
         if not self._stream.send(payload):
             return False

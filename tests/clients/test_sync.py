@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -41,7 +42,9 @@ GOLD = EvaluationContext("user-1", {"tier": "gold"})
 
 
 def version(number: int, *, padding: int = 0) -> FlagSet:
-    return flag_set(flag("f", {"v": {"n": number, "padding": "x" * padding}}, "v"), flagSetId="shop")
+    return flag_set(
+        flag("f", {"v": {"n": number, "padding": token_hex(padding // 2)}}, "v"), flagSetId="shop"
+    )
 
 
 @pytest.fixture
@@ -93,6 +96,25 @@ def test_a_reader_that_stalls_gets_the_newest_flags_and_few_in_between(server: S
     watching.cancel()
     assert got == sorted(set(got))
     assert len(got) < 50
+
+
+@pytest.mark.parametrize("padding", [10, 5_000, 1_000_000])
+def test_clients_that_take_gzip_or_refuse_it_read_sets_of_all_sizes(server: Server, padding: int) -> None:
+    # The published stubs name gzip among what they accept; the second channel takes it back.
+    refusing = [("grpc.compression_enabled_algorithms_bitset", 1)]
+    address = f"127.0.0.1:{server.ports.sync}"
+    with grpc.insecure_channel(address) as taking, grpc.insecure_channel(address, refusing) as plain:
+        streams: list[Any] = [
+            stub.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
+            for stub in map(v1_grpc.FlagSyncServiceStub, (taking, plain))
+        ]
+        assert [number(next(stream)) for stream in streams] == [1, 1]
+        server.swap(version(2, padding=padding))
+        messages = [next(stream) for stream in streams]
+        assert list(map(number, messages)) == [2, 2]
+        assert messages[0] == messages[1]
+        for stream in streams:
+            stream.cancel()
 
 
 def test_clients_that_vanish_at_once_leave_the_others_served(server: Server, sync: Any) -> None:

@@ -24,7 +24,7 @@ from evaluator.http.cors import Cors
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.dispatch import Dispatch, split_target
 from evaluator.http.limits import Limits
-from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
+from evaluator.http.messages import Code, Request, Response, RpcError, Streamed, Zipped
 from evaluator.http.routes import merge
 from evaluator.server import evaluate_flags as ofrep
 from evaluator.server import evaluation, json_rpc, protobuf
@@ -101,7 +101,7 @@ class Body:
     def __init__(self) -> None:
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
-        self.closed = False
+        self.closed = self.gzip = False
         self.on_ended: Callable[[Code], None] | None = None
         self.sent = b""
 
@@ -109,7 +109,8 @@ class Body:
     def writable(self) -> bool:
         return not self.closed
 
-    def send(self, piece: bytes) -> bool:
+    def send(self, piece: bytes | Zipped) -> bool:
+        assert isinstance(piece, bytes)
         self.sent += piece
         return True
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from gzip import decompress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.messages import Call, Code
+from evaluator.http.grpc_framing import PREFIX
+from evaluator.http.messages import Call, Code, Zipped
 from evaluator.http.scheduler import FairQueue
 from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
@@ -113,8 +115,12 @@ def call(headers: Headers = ()) -> Call:
 class FakeStream:
     """A MessageStream whose peer reads only when the test says so."""
 
-    def __init__(self, *, writable: bool = True) -> None:
+    def __init__(self, *, writable: bool = True, gzip: bool = False) -> None:
         self.sent: list[bytes] = []
+        """The messages, plain."""
+        self.zipped: list[Zipped] = []
+        """Those that were sent compressed, as they were sent."""
+        self.gzip = gzip
         self.ended: tuple[Code, str] | None = None
         self.on_ended: Callable[[Code], None] | None = None
         self.writable = writable
@@ -125,9 +131,13 @@ class FakeStream:
     def closed(self) -> bool:
         return self.ended is not None
 
-    def send(self, message: bytes) -> bool:
+    def send(self, message: bytes | Zipped) -> bool:
         if not self.writable or self.closed:
             return False
+        if isinstance(message, Zipped):
+            assert self.gzip
+            self.zipped.append(message)
+            message = decompress(b"".join(message.pieces)[PREFIX:])
         self.sent.append(message)
         return True
 

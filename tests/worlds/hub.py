@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from evaluator.http.scheduler import FairQueue
+from evaluator.wire.hub import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
+    from evaluator.http.messages import Zipped
     from evaluator.wire.hub import Hub, Subscription
 
 BUDGET = 64
@@ -60,7 +62,8 @@ class Reader:
     def writable(self) -> bool:
         return self.room > 0
 
-    def send(self, payload: bytes) -> bool:
+    def send(self, payload: bytes | Zipped) -> bool:
+        assert isinstance(payload, bytes)
         if self.writable:
             self._receive(payload)
             return True
@@ -91,3 +94,8 @@ def join(hub: Hub, key: object, reader: Reader | None = None) -> Reader:
     reader = reader or Reader()
     reader.subscription = hub.subscribe(key, reader)
     return reader
+
+
+def publish(hub: Hub, key: Hashable, payload: bytes, *, quiet: bool = False) -> None:
+    """`Hub.publish` with the payload's digest."""
+    hub.publish(key, payload, digest(payload), quiet=quiet)

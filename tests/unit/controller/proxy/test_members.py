@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.delivery.fleet_members import count
 from controller.proxy.members import (
@@ -88,6 +90,19 @@ def test_a_silent_member_lags_since_its_last_report_until_it_reports_again() -> 
     assert lagging_members(known) == [("shop/a", True, 101.0)]
     report(known, "a", now=130.0)
     assert lagging_members(known) == []
+
+
+@given(pauses=st.lists(st.sampled_from([5.0, 10.0, 30.0, 60.0]), min_size=1, max_size=8))
+def test_a_member_is_silent_once_it_is_late_by_half_the_pause_that_it_was_told(pauses: list[float]) -> None:
+    known = membership()
+    known.stream_opened(peer("a"))
+    for number, pause in enumerate(pauses):
+        known.record_report(pod(str(number)), MemberReport(DIGEST), peer("a"), 101.0, pause)
+    late = [max(SILENT, 1.5 * pause) for pause in pauses]
+    for second in range(1, 100):
+        known.tick(1.0)
+        silent = {f"shop/{number}" for number, after in enumerate(late) if second >= after}
+        assert {name for name, _, _ in lagging_members(known)} == silent
 
 
 def test_a_proxy_that_was_paused_counts_no_member_as_silent() -> None:

@@ -117,7 +117,17 @@ def test_members_are_asked_to_report_less_often_where_there_are_many(receipts: R
         report(receipts, pod=f"p{number}")
     assert report(receipts).next_ms == 7100
     receipts.reports_per_second = 1
-    assert report(receipts).next_ms == 10_000
+    assert report(receipts).next_ms == 60_000
+
+
+def test_reports_of_deleted_pods_take_no_place_of_members(receipts: Receipts) -> None:
+    receipts.most_claimed = 2
+    for _ in range(5):
+        report(receipts, pod="ended")
+        receipts.tick(1.0)
+    report(receipts, pod="a")
+    report(receipts, pod="b")
+    assert counts_of(receipts) == [(PLACE, 2, 2)]
 
 
 def test_claims_are_bounded_and_neither_members_nor_tokens_are_refused(

@@ -15,12 +15,14 @@ from controller.api.flagreceipt import FlagReceiptStatus
 from controller.delivery.fleet_members import Count, count
 from controller.proxy.members import (
     FORGOTTEN,
+    PAUSE,
     SILENT,
     MemberIdentity,
     MemberReport,
     Membership,
     receipt_status,
 )
+from controller.proxy.receipts import LATEST
 
 PROXIES = 3
 MEMBERS = 5
@@ -38,6 +40,8 @@ class Process:
     frozen: bool = False
     reported: float = 0.0
     """When it reported last."""
+    pause: float = PAUSE
+    """The seconds that it was told then."""
 
 
 @dataclass
@@ -51,6 +55,10 @@ class Truth:
         return uid in self.gone
 
 
+def silent_after(pause: float) -> float:
+    return max(SILENT, 1.5 * pause)
+
+
 class Receipts(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -59,6 +67,7 @@ class Receipts(RuleBasedStateMachine):
         self.numbers = 0
         self.settling = 0.0
         """Until then a member may be counted at a proxy that it left, or nowhere."""
+        self.pause = PAUSE
         self.processes: list[Process] = []
         self.proxies = [self.proxy() for _ in range(PROXIES)]
 
@@ -73,22 +82,21 @@ class Receipts(RuleBasedStateMachine):
         self.proxies[proxy].stream_opened(process.peer)
 
     def disturb(self) -> None:
-        self.settling = self.clock + SILENT + BEAT
+        self.settling = self.clock + silent_after(LATEST) + LATEST
 
     def send(self, process: Process) -> None:
         report = MemberReport(process.digest, process.digest, self.clock, True)
-        self.proxies[process.proxy].record_report(process.who, report, process.peer, self.clock)
-        process.reported = self.clock
+        self.proxies[process.proxy].record_report(process.who, report, process.peer, self.clock, self.pause)
+        process.reported, process.pause = self.clock, self.pause
 
     def tick(self, seconds: float) -> None:
         for _ in range(int(seconds)):
             self.clock += 1
             for proxy in self.proxies:
                 proxy.tick(1.0)
-            if int(self.clock) % BEAT == 0:
-                for process in self.processes:
-                    if not process.frozen:
-                        self.send(process)
+            for process in self.processes:
+                if not process.frozen and self.clock - process.reported >= process.pause:
+                    self.send(process)
 
     @precondition(lambda self: len(self.processes) < MEMBERS)
     @rule(proxy=st.integers(0, PROXIES - 1), in_pod=st.booleans(), newest=st.booleans())
@@ -172,6 +180,11 @@ class Receipts(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.tick(seconds)
 
+    @rule(pause=st.sampled_from([PAUSE, 10.0, 20.0, LATEST]))
+    def crowd(self, pause: float) -> None:
+        """The number of members changes, and so what they are told from now on."""
+        self.pause = pause
+
     @rule()
     def change(self) -> None:
         self.numbers += 1
@@ -194,7 +207,11 @@ class Receipts(RuleBasedStateMachine):
         if self.clock <= self.settling:
             return
         there = [process for process in self.processes if self.clock - process.reported < FORGOTTEN]
-        silent = {process.who.name for process in there if self.clock - process.reported >= SILENT}
+        silent = {
+            process.who.name
+            for process in there
+            if self.clock - process.reported >= silent_after(process.pause)
+        }
         wrong = silent | {process.who.name for process in there if process.digest != self.truth.digest}
         summed = self.sum_up()
         assert (summed.served, summed.total) == (len(there) - len(wrong), len(there))

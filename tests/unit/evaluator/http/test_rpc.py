@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections import Counter
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from evaluator.http.grpc_framing import MESSAGE_CHARACTERS
+from evaluator.http.grpc_framing import MESSAGE_CHARACTERS, takes_gzip, zipped
 from evaluator.http.limits import Limits
-from evaluator.http.messages import Call, Code, MessageStream, RpcError
+from evaluator.http.messages import Call, Code, MessageStream, RpcError, Zipped
 from evaluator.http.routes import Routes
 from tests.unit.evaluator.http.serving import ROUTES, run_listener, say_the_last
 from tests.waiting import until
@@ -53,6 +54,42 @@ async def test_a_message_comes_back(size: int, compression: grpc.Compression) ->
     async with channel() as opened:
         message = bytes(size)
         assert await unary(opened, "/t.T/Echo", message, compression=compression) == message
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 4_000_000])
+async def test_a_stream_has_compressed_and_plain_messages_for_a_client_that_takes_gzip(size: int) -> None:
+    message = random.Random(size).randbytes(size)
+
+    def send(_: Call, __: bytes, stream: MessageStream) -> None:
+        messages: list[bytes | Zipped] = [zipped(message), message, zipped(message)]
+
+        def go_on() -> None:
+            while messages and stream.writable:
+                stream.send(messages.pop(0))
+            if not messages:
+                stream.close()
+
+        stream.on_writable = go_on
+        go_on()
+
+    async with channel(Routes(streams={"/t.T/S": send})) as opened:
+        call = stream_call(opened, "/t.T/S")
+        received = await asyncio.to_thread(lambda: list(call(b"", timeout=20)))
+    assert received == [message] * 3
+
+
+@pytest.mark.parametrize(
+    ("accepted", "gzip"),
+    [
+        (None, False),
+        ("identity", False),
+        ("identity, deflate, gzip", True),
+        ("gzip", True),
+        ("gzipped", False),
+    ],
+)
+def test_a_stream_may_be_compressed_where_the_client_names_gzip(accepted: str | None, gzip: bool) -> None:
+    assert takes_gzip(() if accepted is None else (("grpc-accept-encoding", accepted),)) is gzip
 
 
 async def test_an_unknown_encoding_is_unimplemented() -> None:

@@ -116,6 +116,19 @@ async def test_a_message_beyond_what_was_allowed_is_refused(peer: GrpcPeer) -> N
         assert (await ear.until(SourceFault)).reason == "TooLarge"
 
 
+async def test_a_compressed_message_is_read_and_bounded_by_its_size_once_decompressed() -> None:
+    peer = GrpcPeer()
+    await peer.start(compression=grpc.Compression.Gzip)
+    await peer.put(FLAGS + b" " * 900)
+    async with run_source(peer.port, max_msg_size=1000) as ear:
+        delivered = await ear.until(Delivery)
+        assert delivered.documents[0][1] == FLAGS + b" " * 900
+        # A thousandth of that on the wire.
+        await peer.put(b" " * 50_000_000)
+        assert (await ear.until(SourceFault)).reason == "TooLarge"
+    await peer.remove()
+
+
 async def test_a_certificate_is_checked_against_the_configured_authority(tmp_path: Path) -> None:
     authority, peer = trustme.CA(), GrpcPeer()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from evaluator.wire.hub import Hub
-from tests.worlds.hub import BUDGET, FakeScheduler, Reader, join
+from tests.worlds.hub import BUDGET, FakeScheduler, Reader, join, publish
 
 
 class SubscribedHub:
@@ -15,7 +15,7 @@ class SubscribedHub:
 
     def publish(self, *values: bytes, key: object = "t") -> None:
         for value in values:
-            self.hub.publish(key, value)
+            publish(self.hub, key, value)
         self.scheduler.run()
 
     def retract(self, reason: object = None) -> None:
@@ -166,7 +166,7 @@ def test_a_subscriber_may_throw_another_out_while_it_receives(scene: SubscribedH
 
 def test_a_broadcast_lets_other_work_in_between(scene: SubscribedHub) -> None:
     readers = [scene.join() for _ in range(10 * BUDGET)]
-    scene.hub.publish("t", b"1")
+    publish(scene.hub, "t", b"1")
     scene.scheduler.step()
     notified = sum(bool(reader.received) for reader in readers)
     assert 0 < notified <= BUDGET
@@ -179,7 +179,7 @@ def test_values_that_take_long_to_send_make_shorter_slices(scene: SubscribedHub)
         scene.scheduler.seconds += BUDGET
 
     readers = [scene.join(Reader(on_receive=take_long)) for _ in range(100)]
-    scene.hub.publish("t", b"1")
+    publish(scene.hub, "t", b"1")
     scene.scheduler.step()
     assert sum(bool(reader.received) for reader in readers) == 1
 
@@ -188,8 +188,8 @@ def test_a_small_topic_does_not_wait_for_a_large_one(scene: SubscribedHub) -> No
     for _ in range(10_000):
         scene.join(key="large")
     reader = scene.join(key="small")
-    scene.hub.publish("large", b"1")
-    scene.hub.publish("small", b"1")
+    publish(scene.hub, "large", b"1")
+    publish(scene.hub, "small", b"1")
     scene.scheduler.step()
     assert reader.received == [b"1"]
 
@@ -197,7 +197,7 @@ def test_a_small_topic_does_not_wait_for_a_large_one(scene: SubscribedHub) -> No
 def test_the_last_in_line_is_notified_however_fast_values_change(scene: SubscribedHub) -> None:
     readers = [scene.join() for _ in range(4 * BUDGET)]
     for number in range(40):
-        scene.hub.publish("t", b"%d" % number)
+        publish(scene.hub, "t", b"%d" % number)
         scene.scheduler.step()
     assert all(reader.received for reader in readers)
 
@@ -208,7 +208,7 @@ def test_an_error_that_nobody_expects_stops_no_broadcast(scene: SubscribedHub) -
             raise RuntimeError("and again") from error
 
     readers = [scene.join(), scene.join(Hopeless(failing=True)), scene.join()]
-    scene.hub.publish("t", b"1")
+    publish(scene.hub, "t", b"1")
     with pytest.raises(RuntimeError, match="and again"):
         scene.scheduler.step()
     scene.scheduler.run()
@@ -225,7 +225,7 @@ def test_a_subscription_is_small_and_holds_no_payload(scene: SubscribedHub) -> N
     payload = bytes(1000)
     scene.join(Reader(room=1))
     before = sys.getrefcount(payload)
-    scene.hub.publish("t", payload)
+    publish(scene.hub, "t", payload)
     scene.scheduler.run()
     subscription = next(scene.hub.subscriptions())
     scene.publish(b"other")
@@ -238,7 +238,7 @@ def test_a_subscription_is_small_and_holds_no_payload(scene: SubscribedHub) -> N
 def test_a_quiet_value_is_for_new_subscribers_and_they_receive_the_next(scene: SubscribedHub) -> None:
     scene.publish(b"1")
     before = scene.join()
-    scene.hub.publish("t", b"1, stale", quiet=True)
+    publish(scene.hub, "t", b"1, stale", quiet=True)
     scene.scheduler.run()
     after = scene.join()
     scene.publish(b"1")
@@ -248,7 +248,7 @@ def test_a_quiet_value_is_for_new_subscribers_and_they_receive_the_next(scene: S
 def test_a_quiet_value_does_not_silence_the_one_before_it(scene: SubscribedHub) -> None:
     scene.publish(b"1")
     reader = scene.join()
-    scene.hub.publish("t", b"2")
-    scene.hub.publish("t", b"2, stale", quiet=True)
+    publish(scene.hub, "t", b"2")
+    publish(scene.hub, "t", b"2, stale", quiet=True)
     scene.scheduler.run()
     assert reader.received == [b"1", b"2, stale"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from evaluator.wire.hub import Hub
-from tests.worlds.hub import FakeScheduler, Reader, join
+from tests.worlds.hub import FakeScheduler, Reader, join, publish
+
+if TYPE_CHECKING:
+    from evaluator.http.messages import Zipped
 
 TOPICS = st.sampled_from("ab")
 WHO = st.integers(0, 3)
@@ -23,7 +28,8 @@ class Watched(Reader):
         self.newest = -1
         self.left = False
 
-    def send(self, payload: bytes) -> bool:
+    def send(self, payload: bytes | Zipped) -> bool:
+        assert isinstance(payload, bytes)
         if not super().send(payload):
             return False
         self.hear(int(payload.split()[0]))
@@ -63,13 +69,13 @@ class Deliveries(RuleBasedStateMachine):
     def publish(self, topic: str, large: bool) -> None:
         payload = b"%d " % self.number() + bytes(300_000 if large else 0)
         self.newest[topic] = payload
-        self.hub.publish(topic, payload)
+        publish(self.hub, topic, payload)
 
     @rule(topic=TOPICS)
     def publish_the_same_again(self, topic: str) -> None:
         value = self.newest[topic]
         if isinstance(value, bytes):
-            self.hub.publish(topic, bytes(bytearray(value)))
+            publish(self.hub, topic, bytes(bytearray(value)))
 
     @rule(topic=TOPICS)
     def retract(self, topic: str) -> None:

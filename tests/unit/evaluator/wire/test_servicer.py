@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,11 @@ from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
-from evaluator.http.messages import Call, Code, RpcError
+from evaluator.http.grpc_framing import zipped
+from evaluator.http.messages import Call, Code, RpcError, Zipped
+from evaluator.wire import servicer
 from evaluator.wire.hub import Hub
-from evaluator.wire.servicer import Deliver, Make, Missing, SyncService
+from evaluator.wire.servicer import LARGE, SMALL, Deliver, Make, Missing, SyncService
 from evaluator.wire.sync_messages import Payload
 from tests.worlds.evaluator import FakeStream, FakeTimers, answer_of
 from tests.worlds.hub import FakeScheduler
@@ -104,6 +107,18 @@ class SyncScene:
         return stream
 
 
+def large(number: int, size: int) -> bytes:
+    """A set of about so many bytes."""
+    return b'{"flags":{"f":{"n":%d,"text":"%s"}}}' % (number, b"text" * (size // 4))
+
+
+async def until_compressed(scene: SyncScene, *streams: FakeStream, number: int) -> None:
+    async with asyncio.timeout(10):
+        while any(numbers(stream)[-1:] != [number] for stream in streams):
+            await asyncio.sleep(0.001)
+            scene.scheduler.run()
+
+
 def numbers(stream: FakeStream) -> list[int]:
     read = [v1.SyncFlagsResponse.FromString(message) for message in stream.sent]
     return [json.loads(each.flag_configuration)["flags"]["f"]["n"] for each in read]
@@ -166,6 +181,84 @@ def test_a_message_is_made_once_for_all_and_only_with_subscribers(scene: SyncSce
     scene.serve(flags(2))
     assert (scene.backend.made, scene.backend.watchers, scene.service.hub.topics) == (1, {}, 0)
     assert numbers(scene.open()) == [2]
+
+
+def test_streams_whose_clients_take_gzip_share_one_compressed_message(scene: SyncScene) -> None:
+    scene.serve(large(1, 4_000))
+    streams, plain = [scene.open(stream=FakeStream(gzip=True)) for _ in range(3)], scene.open()
+    scene.serve(large(2, 4_000))
+    assert all(numbers(stream) == [1, 2] for stream in (*streams, plain))
+    assert [len(stream.zipped) for stream in (*streams, plain)] == [2, 2, 2, 0]
+    assert all(stream.zipped[0] is streams[0].zipped[0] for stream in streams)
+    assert scene.backend.made == 2
+
+
+def test_nothing_is_compressed_without_streams_that_take_it(
+    scene: SyncScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed: list[bytes] = []
+
+    def compress(message: bytes) -> Zipped:
+        compressed.append(message)
+        return zipped(message)
+
+    monkeypatch.setattr(servicer, "zipped", compress)
+    plain = scene.open()
+    scene.serve(large(1, 4_000))
+    stream = scene.open(stream=FakeStream(gzip=True))
+    assert len(compressed) == 1
+    stream.hang_up()
+    scene.serve(large(2, 4_000))
+    assert (len(compressed), numbers(plain), scene.service.hub.topics) == (1, [1, 2], 1)
+    plain.hang_up()
+    assert (scene.backend.watchers, scene.service.hub.topics) == ({}, 0)
+
+
+def test_a_small_message_stays_plain(scene: SyncScene) -> None:
+    stream = scene.open(stream=FakeStream(gzip=True))
+    scene.serve(flags(1))
+    scene.serve(large(2, SMALL))
+    scene.serve(flags(3))
+    assert (numbers(stream), len(stream.zipped)) == ([1, 2, 3], 1)
+
+
+def test_a_stream_that_takes_gzip_learns_that_its_flags_are_gone(scene: SyncScene) -> None:
+    scene.serve(large(1, 4_000))
+    stream, fetching = scene.open(stream=FakeStream(gzip=True)), FakeStream(gzip=True)
+    scene.serve(GONE)
+    assert stream.ended == (GONE.code, GONE.message)
+    scene.open(SERVICE + "FetchAllFlags", stream=fetching)
+    assert fetching.ended == (GONE.code, GONE.message)
+    assert (scene.backend.watchers, scene.service.hub.topics) == ({}, 0)
+
+
+async def test_a_large_message_is_compressed_beside_the_loop_and_the_newest_follows(scene: SyncScene) -> None:
+    stream, plain = scene.open(stream=FakeStream(gzip=True)), scene.open()
+    for number in (1, 2, 3):
+        scene.serve(large(number, 2 * LARGE))
+    assert (numbers(stream), numbers(plain)) == ([], [1, 2, 3])
+    await until_compressed(scene, stream, number=3)
+    assert numbers(stream) in ([3], [1, 3])
+
+
+async def test_what_was_compressed_before_the_flags_went_is_not_sent_after(scene: SyncScene) -> None:
+    stream = scene.open(stream=FakeStream(gzip=True))
+    scene.serve(large(1, 2 * LARGE))
+    scene.serve(NOT_YET)
+    scene.serve(large(2, 2 * LARGE))
+    await until_compressed(scene, stream, number=2)
+    assert numbers(stream) == [2]
+
+
+async def test_what_earlier_streams_left_uncompressed_is_not_sent_to_later_ones(scene: SyncScene) -> None:
+    scene.serve(large(1, 2 * LARGE))
+    scene.open(stream=FakeStream(gzip=True)).hang_up()
+    scene.serve(large(2, 2 * LARGE))
+    later = scene.open(stream=FakeStream(gzip=True))
+    await until_compressed(scene, later, number=2)
+    await asyncio.sleep(0.05)
+    scene.scheduler.run()
+    assert numbers(later) == [2]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +345,7 @@ def test_a_stream_that_comes_after_its_flags_went_waits_for_them(scene: SyncScen
 
 def test_a_stream_that_fails_is_ended_alone(scene: SyncScene, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeStream):
-        def send(self, message: bytes) -> bool:
+        def send(self, message: bytes | Zipped) -> bool:
             raise RuntimeError("a fault of ours")
 
     broken, fine = scene.open(stream=Broken()), scene.open()
