@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from controller.cli.printing import USAGE, Exit, progress
+from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable, progress
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
 
 T = TypeVar("T")
@@ -32,10 +33,10 @@ class ClusterScope:
 
 
 def add_cluster_arguments(
-    parser: argparse.ArgumentParser, *, lists: bool = False, timeout: int | None = None
+    parser: argparse.ArgumentParser, *, lists: bool = False, timeout: int | None = None, several: bool = False
 ) -> None:
     """--namespace, --context, --kubeconfig; for a verb that lists objects --all-namespaces; and with a
-    default in seconds --timeout.
+    default in seconds --timeout. `several`: --context may be repeated.
     """
     namespace = parser.add_mutually_exclusive_group()
     namespace.add_argument(
@@ -53,7 +54,7 @@ def add_cluster_arguments(
             "--timeout", type=seconds, default=float(timeout), metavar="TIME",
             help=f"how long to wait, such as 90s or 5m (default {timeout}s)",
         )  # fmt: skip
-    add_kubeconfig_arguments(parser)
+    add_kubeconfig_arguments(parser, several=several)
 
 
 def add_objects_arguments(parser: argparse.ArgumentParser, kinds: str) -> None:
@@ -100,22 +101,76 @@ def add_since_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_kubeconfig_arguments(parser: argparse.ArgumentParser) -> None:
+def add_kubeconfig_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """--context and --kubeconfig, of verbs that are about no namespace."""
-    parser.add_argument(
-        "--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)"
-    )
+    text = "a context of the kubeconfig (default: its current one)"
+    if several:
+        parser.add_argument(
+            "--context", metavar="NAME", action="append", dest="contexts", default=[],
+            help=f"{text}; repeat it to read clusters side by side",
+        )  # fmt: skip
+    else:
+        parser.add_argument("--context", metavar="NAME", help=text)
     parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
 
 
 def scope_of(options: argparse.Namespace) -> ClusterScope:
     """The scope that the options of `add_cluster_arguments` name."""
-    return ClusterScope(
-        options.kubeconfig,
-        options.context,
-        getattr(options, "namespace", None),
-        getattr(options, "all_namespaces", False),
-    )
+    return scopes_of(options)[0]
+
+
+def scopes_of(options: argparse.Namespace) -> list[ClusterScope]:
+    """The same of each `--context`, where several may be named."""
+    contexts = [*dict.fromkeys(getattr(options, "contexts", ()))] or [getattr(options, "context", None)]
+    return [
+        ClusterScope(
+            options.kubeconfig,
+            context,
+            getattr(options, "namespace", None),
+            getattr(options, "all_namespaces", False),
+        )
+        for context in contexts
+    ]
+
+
+@dataclass(slots=True)
+class ClusterReader(Generic[T]):
+    """Reads several clusters at once. One that fails does not keep the others from being shown."""
+
+    scopes: Sequence[ClusterScope]
+    read: Callable[[ClusterScope], Coroutine[Any, Any, T]]
+    failures: dict[str, str] = field(default_factory=dict)
+    """Why clusters could not be read the last time, by context."""
+
+    async def read_all(self) -> list[tuple[str, T]]:
+        """Each context that can be read, with what was read; failures are printed when they change. Raises
+        Exit where no cluster can be read.
+        """
+        before, self.failures = self.failures, {}
+        answers = await asyncio.gather(*map(self._read_one, self.scopes))
+        for context, failure in self.failures.items():
+            if before.get(context) != failure:
+                print(printable(f"flagstaff: {context}: {failure}"), file=sys.stderr)
+        if len(self.failures) == len(self.scopes):
+            raise Exit("none of the clusters can be read")
+        return [answer for answer in answers if answer is not None]
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 where a cluster could not be read the last time."""
+        return PROBLEM if self.failures else OK
+
+    async def _read_one(self, scope: ClusterScope) -> tuple[str, T] | None:
+        from kubernetes.aio.config.config_exception import ConfigException
+
+        context = scope.context or ""
+        try:
+            return context, await self.read(scope)
+        except Exit as failure:
+            self.failures[context] = str(failure)
+        except (Setback, OSError, ConfigException) as error:
+            self.failures[context] = str(_failure(error, "read"))
+        return None
 
 
 def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "read", doing: str = "") -> T:
@@ -131,10 +186,14 @@ def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "r
     except BrokenPipeError:
         # The reader of our output has closed it; this is no error of the cluster.
         raise
-    except Setback as setback:
-        raise Exit(f"the cluster cannot be {verb}: {setback.message}{_remedy(setback.message)}") from setback
-    except (OSError, ConfigException) as error:
-        raise Exit(f"cannot find a cluster: {error}") from error
+    except (Setback, OSError, ConfigException) as error:
+        raise _failure(error, verb) from error
+
+
+def _failure(error: Exception, verb: str) -> Exit:
+    if isinstance(error, Setback):
+        return Exit(f"the cluster cannot be {verb}: {error.message}{_remedy(error.message)}")
+    return Exit(f"cannot find a cluster: {error}")
 
 
 def _remedy(message: str) -> str:

@@ -7,8 +7,15 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.output import DOCUMENTS, add_output_argument, add_watch_argument, document, follow
+from controller.cli.clusters import ClusterReader, add_cluster_arguments, run_on_cluster, scopes_of
+from controller.cli.output import (
+    DOCUMENTS,
+    WATCH_SECONDS,
+    add_output_argument,
+    add_watch_argument,
+    document,
+    follow,
+)
 from controller.cli.printing import OK, columns, printable, short
 from controller.cli.remote import remote
 from controller.delivery.set_reading import read_sets
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from controller.api.meta import Resource
+    from controller.cli.clusters import ClusterScope
 
 _HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "WITHIN")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
@@ -34,17 +42,20 @@ def configure_fleet(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_watch_argument(parser, "each change")
     add_output_argument(parser, "table", *DOCUMENTS)
-    add_cluster_arguments(parser, lists=True)
+    add_cluster_arguments(parser, lists=True, several=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 shown; 2 wrong usage; 3 neither cluster nor proxy."""
+    """0 shown; 1 a cluster of several cannot be read; 2 wrong usage; 3 neither cluster nor proxy."""
+    scopes = scopes_of(options)
     with contextlib.suppress(KeyboardInterrupt):
         if options.to:
             asyncio.run(_follow_proxy(options))
+        elif len(scopes) > 1:
+            return run_on_cluster(lambda: _follow_clusters(options, scopes))
         else:
-            run_on_cluster(lambda: _follow_cluster(options))
+            run_on_cluster(lambda: _follow_cluster(options, scopes[0]))
     return OK
 
 
@@ -65,50 +76,73 @@ async def _follow_proxy(options: argparse.Namespace) -> None:
     await follow(show, partial(asyncio.sleep, 1.0), watch=options.watch)
 
 
-async def _follow_cluster(options: argparse.Namespace) -> None:
+async def _follow_cluster(options: argparse.Namespace, scope: ClusterScope) -> None:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
     from controller.cli.cluster_view import open_view
 
     async def show() -> str:
-        configurations = view.of_kind(FEATURE_FLAG_CONFIGURATION.kind)
-        if options.output in DOCUMENTS:
-            return document(cluster_records(configurations), options.output)
-        return cluster_table(configurations)
+        return _shown(options, [("", view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))])
 
-    async with open_view(scope_of(options), (FEATURE_FLAG_CONFIGURATION,)) as (view, _):
+    async with open_view(scope, (FEATURE_FLAG_CONFIGURATION,)) as (view, _):
         await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
         await follow(show, partial(view.wait, 0.2), watch=options.watch)
 
 
-def cluster_table(configurations: Iterable[Resource]) -> str:
-    """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it."""
-    rows: list[tuple[str, ...]] = [_HEAD]
+async def _follow_clusters(options: argparse.Namespace, scopes: Sequence[ClusterScope]) -> int:
+    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
+    from controller.cli.connection import open_connection
+
+    async def read(scope: ClusterScope) -> list[Resource]:
+        async with open_connection(scope) as connection:
+            return await connection.resources(FEATURE_FLAG_CONFIGURATION)
+
+    async def show() -> str:
+        return _shown(options, await reader.read_all())
+
+    reader = ClusterReader(scopes, read)
+    await follow(show, partial(asyncio.sleep, WATCH_SECONDS), watch=options.watch)
+    return reader.code
+
+
+def _shown(options: argparse.Namespace, clusters: Sequence[tuple[str, Sequence[Resource]]]) -> str:
+    if options.output in DOCUMENTS:
+        return document(cluster_records(clusters), options.output)
+    return cluster_table(clusters)
+
+
+def cluster_table(clusters: Iterable[tuple[str, Sequence[Resource]]]) -> str:
+    """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it. Each cluster is
+    given by its context, which is shown unless it is empty.
+    """
+    rows: list[tuple[str, ...]] = []
     below: dict[int, list[str]] = {}
-    for state in read_sets(configurations, now()):
-        served = state.served
-        rows.append(
-            (
+    head: tuple[str, ...] = _HEAD
+    for context, configurations in clusters:
+        head = ("CLUSTER", *_HEAD) if context else _HEAD
+        for state in read_sets(configurations, now()):
+            served = state.served
+            row = (
                 f"{state.key.namespace}/{state.key.name}",
                 short(state.revision or state.digests.effective),
                 served_ratio(served),
                 str(served.streams),
                 served.within,
             )
-        )
-        below[len(rows) - 1] = [f"  {laggard_text(laggard)}" for laggard in served.laggards]
-    if len(rows) == 1:
-        return "no flag sets\n"
-    return _text(rows, below)
+            rows.append((context, *row) if context else row)
+            below[len(rows)] = [f"  {laggard_text(laggard)}" for laggard in served.laggards]
+    return _text([head, *rows], below) if rows else "no flag sets\n"
 
 
-def cluster_records(configurations: Iterable[Resource]) -> list[dict[str, Any]]:
-    """`namespace`, `name`, and the status of each flag set without its conditions."""
+def cluster_records(clusters: Iterable[tuple[str, Sequence[Resource]]]) -> list[dict[str, Any]]:
+    """`cluster` of several, `namespace`, `name`, and the status of each flag set without its conditions."""
     return [
         {
+            **({"cluster": context} if context else {}),
             "namespace": configuration.namespace,
             "name": configuration.name,
             **{key: value for key, value in configuration.status.items() if key != "conditions"},
         }
+        for context, configurations in clusters
         for configuration in configurations
     ]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,6 +23,7 @@ from controller.cli.object_rows import (
 )
 from controller.cli.output import (
     FORMS,
+    WATCH_SECONDS,
     add_output_argument,
     add_watch_argument,
     document,
@@ -35,9 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from controller.api.kind import ResourceType
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.cli.cluster_view import ClusterView
     from controller.cli.connection import ClusterConnection
+    from controller.runtime.cache import Cache
 
 Row: TypeAlias = ObjectRow | FlagRow
 _ALL: Final = "all"
@@ -55,12 +59,14 @@ def configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-header", "--no-headers", action="store_true", help="print no line of headings")
     add_watch_argument(parser, "each change")
     add_output_argument(parser, *FORMS)
-    clusters.add_cluster_arguments(parser, lists=True)
+    clusters.add_cluster_arguments(parser, lists=True, several=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 shown; 1 no such object or namespace, or some kinds cannot be read; 2 wrong usage; 3 no cluster."""
+    """0 shown; 1 no such object or namespace, or some kinds or clusters cannot be read; 2 wrong usage; 3 no
+    cluster.
+    """
     word, options.names = clusters.named_objects(options)
     what = _FLAGS if word.lower() == "flag" else word.lower()
     if options.names and (what == _ALL or options.all_namespaces):
@@ -69,8 +75,9 @@ def run(options: argparse.Namespace) -> int:
         raise Exit("--status-selector is for objects: a flag has no conditions", USAGE)
     types = _types(what)
     doing = "" if options.watch else "reading the cluster"
+    show = _show if len(clusters.scopes_of(options)) == 1 else _show_clusters
     with contextlib.suppress(KeyboardInterrupt):
-        return clusters.run_on_cluster(lambda: _show(options, what, types), doing=doing)
+        return clusters.run_on_cluster(lambda: show(options, what, types), doing=doing)
     return OK
 
 
@@ -102,14 +109,19 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
         view = ClusterView(types, connection.namespace)
         if options.watch:
             await stack.enter_async_context(update_view(connection, view, options.selector))
-        denied = [type_.kind for type_ in types if not await _read_kind(connection, type_, view, options)]
+        denied = [
+            type_.kind
+            for type_ in types
+            if not await _read_kind(connection, type_, view, options, watching=options.watch)
+        ]
 
         async def show() -> str:
             shown = _rows(options, what, types, view)
             if options.names and not shown:
                 raise _missing(options, what, types, view, connection)
-            kind = what if what in {_ALL, _FLAGS} else types[0].kind
-            return _render(options, kind, shown, connection, view.objects.get)
+            return _render(
+                options, what, types, shown, lambda row: view.objects.get(row.key), connection.namespace
+            )
 
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
         if len(_rows(options, what, types, view)) < len(set(options.names)):
@@ -117,14 +129,48 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
     return PROBLEM if denied else OK
 
 
+async def _show_clusters(options: argparse.Namespace, what: str, types: tuple[ResourceType, ...]) -> int:
+    # Imported here: it takes a second or two.
+    from controller.cli.cluster_view import ClusterView
+    from controller.cli.connection import open_connection
+
+    objects: dict[str | None, Cache] = {}
+    denied: set[str | None] = set()
+
+    async def read(scope: clusters.ClusterScope) -> list[Row]:
+        async with open_connection(scope) as connection:
+            view = ClusterView(types, connection.namespace)
+            objects[scope.context] = view.objects
+            for type_ in types:
+                if not await _read_kind(connection, type_, view, options, watching=False):
+                    denied.add(scope.context)
+            return [replace(row, cluster=scope.context) for row in _rows(options, what, types, view)]
+
+    async def show() -> str:
+        shown = [row for _, rows in await reader.read_all() for row in rows]
+        missing = [name for name in options.names if name not in map(_name, shown)]
+        if missing:
+            raise Exit(f"there is no {what} {missing[0]} in any of the clusters", PROBLEM)
+        return _render(options, what, types, shown, lambda row: objects[row.cluster].get(row.key), None)
+
+    reader = clusters.ClusterReader(clusters.scopes_of(options), read)
+    await follow(show, partial(asyncio.sleep, WATCH_SECONDS), watch=options.watch)
+    return PROBLEM if denied else reader.code
+
+
 async def _read_kind(
-    connection: ClusterConnection, type_: ResourceType, view: ClusterView, options: argparse.Namespace
+    connection: ClusterConnection,
+    type_: ResourceType,
+    view: ClusterView,
+    options: argparse.Namespace,
+    *,
+    watching: bool,
 ) -> bool:
-    """Whether the view has the objects of a kind. Of `all`, a kind that the user may not read is reported
-    and left out. Raises Setback.
+    """Whether the view, which a watch keeps up to date or not, has the objects of a kind. Of `all`, a kind
+    that the user may not read is reported and left out. Raises Setback.
     """
     try:
-        if options.watch:
+        if watching:
             await view.wait_for(type_.kind)
             return True
         for body in await connection.bodies(type_, options.selector):
@@ -183,23 +229,26 @@ def _missing(
 
 def _render(
     options: argparse.Namespace,
-    kind: str,
+    what: str,
+    types: tuple[ResourceType, ...],
     shown: Sequence[Row],
-    connection: ClusterConnection,
-    find: Callable[[ObjectKey], Resource | None],
+    find: Callable[[ObjectRow], Resource | None],
+    namespace: str | None,
 ) -> str:
+    """`namespace`: empty for all, None for those of several clusters."""
+    kind = what if what in {_ALL, _FLAGS} else types[0].kind
     record = FlagRow if kind == _FLAGS else ObjectRow
     if options.output in {"json", "yaml"}:
         return document(plain(shown, record), options.output)
     if options.output == "name":
         return "".join(f"{_full_name(row)}\n" for row in shown)
     rows = "flags" if kind == _FLAGS else "objects" if kind == _ALL else f"{kind}s"
-    where = f"in namespace {connection.namespace}; -A lists all namespaces" if connection.namespace else ""
+    where = f"in namespace {namespace}; -A lists all namespaces" if namespace else "in any namespace"
     return table(
-        columns_of(kind, find, namespaced=options.all_namespaces),
+        columns_of(kind, find, namespaced=options.all_namespaces, clusters=namespace is None),
         shown,
         wide=options.output == "wide",
-        rows=f"{rows} {where or 'in any namespace'}",
+        rows=f"{rows} {where if namespace is not None else 'in these clusters'}",
         header=not options.no_header,
     )
 

@@ -154,6 +154,8 @@ class ObjectRow:
     """Of a FlagRollout: the step and share of the candidate that is the furthest, such as `2/4 50%`."""
     withheld: str | None = None
     """Of a flag set: what keeps flags of it from users, such as `rollout checkout 1/2 10%`."""
+    cluster: str | None = None
+    """The context of its cluster; absent where only one was read."""
 
     @property
     def key(self) -> ObjectKey:
@@ -187,6 +189,8 @@ class FlagRow:
     """The revision whose definition is served, where a newer one is bad."""
     withheld: str | None = None
     """The rollout or override by which users do not get this definition."""
+    cluster: str | None = None
+    """The context of its cluster; absent where only one was read."""
 
 
 def object_row(resource: Resource, state: SetState | None = None) -> ObjectRow:
@@ -293,6 +297,7 @@ def _ready_style(row: ObjectRow) -> str:
 
 
 _PHASES: Final = {"Failed": "red", "RollingBack": "red", "Paused": "yellow", "WaitingPromotion": "yellow"}
+_CLUSTER: Final = Column("CLUSTER", lambda row: row.cluster or "")
 _NAMESPACE: Final = Column("NAMESPACE", lambda row: row.namespace)
 _NAME: Final = Column("NAME", lambda row: row.name)
 _READY: Final = Column("READY", lambda row: row.ready or "-", style=_ready_style)
@@ -341,9 +346,11 @@ _OF_FLAGS: Final = (
 )
 
 
-def columns_of(kind: str, find: Callable[[ObjectKey], Resource | None], *, namespaced: bool) -> list[Column]:
+def columns_of(
+    kind: str, find: Callable[[ObjectRow], Resource | None], *, namespaced: bool, clusters: bool
+) -> list[Column]:
     """The columns of a table of `all`, of `flags`, or of one kind: then those of `kubectl get`. With the
-    namespace where there are several. `find` returns an object of the table.
+    namespace or the cluster where there are several. `find` returns the object of a row.
     """
     columns = {"all": _OF_ALL, "flags": _OF_FLAGS}.get(kind) or (
         _NAME,
@@ -355,12 +362,12 @@ def columns_of(kind: str, find: Callable[[ObjectKey], Resource | None], *, names
             if column.name not in _LEFT_OUT
         ),
     )
-    return [_NAMESPACE, *columns] if namespaced else [*columns]
+    return [*([_CLUSTER] if clusters else ()), *([_NAMESPACE] if namespaced else ()), *columns]
 
 
-def _printed(column: PrinterColumn, find: Callable[[ObjectKey], Resource | None]) -> Column:
+def _printed(column: PrinterColumn, find: Callable[[ObjectRow], Resource | None]) -> Column:
     def text(row: ObjectRow) -> str:
-        resource = find(row.key)
+        resource = find(row)
         return "-" if resource is None else short(",".join(column.texts(_body(resource))) or "-")
 
     return Column(column.name.upper(), text, wide=column.priority > 0)

@@ -30,6 +30,8 @@ _MEANINGS: Final = {
     "csv": "comma-separated values",
 }
 _CLEAR: Final = "\x1b[H\x1b[2J"
+WATCH_SECONDS: Final = 2.0
+"""Seconds from one reading of several clusters to the next."""
 _PIPE_WIDTH: Final = 1_000_000
 """Columns of what is no terminal: no line is broken there."""
 

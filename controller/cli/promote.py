@@ -23,7 +23,9 @@ def configure_promote(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="TARGET", help="oci://HOST/REPOSITORY@sha256:…; a tag is read once, at the start"
     )
-    parser.add_argument("--to", required=True, metavar="TAG", help="the tag that is moved to the artifact")
+    parser.add_argument(
+        "--to", required=True, metavar="TAG", dest="tag", help="the tag that is moved to the artifact"
+    )
     signed = parser.add_mutually_exclusive_group(required=True)
     add_verify_key_argument(
         signed, "a public key in PEM of which one must have signed the artifact; may be repeated"
@@ -45,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """
     with exit_on(USAGE, ValueError):
         wanted = PromoteOptions(
-            options.target, options.to, verify_keys(options), options.insecure, login_of(options)
+            options.target, options.tag, verify_keys(options), options.insecure, login_of(options)
         )
     with exit_on(UNREACHABLE, Setback):
         candidate = asyncio.run(find_candidate(wanted))
@@ -69,12 +71,13 @@ def _wait(options: argparse.Namespace, digest: str) -> int:
     if not slash or not name:
         raise Exit(f"--after {options.after!r}: write KIND/NAME, such as rollout/checkout", USAGE)
     wanted = ReachTarget(digest.removeprefix("sha256:"))
-    code, lines = answer(wait_for(options, word, name, wanted), wanted, options.timeout)
+    ((_, outcome),) = wait_for(options, word, name, wanted).outcomes
+    code, lines = answer(outcome, wanted, options.timeout)
     _say(f"{options.after}: {lines[0]}")
     for line in lines[1:]:
         _say(line)
     if code != OK:
-        _say(f"the tag {options.to} was not moved")
+        _say(f"the tag {options.tag} was not moved")
     return code
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from controller.cli import clusters
@@ -21,6 +22,7 @@ from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from controller.cli.cluster_view import Waited, WaitSubject
     from controller.delivery.set_state import SetState
@@ -56,7 +58,7 @@ def configure_wait(parser: argparse.ArgumentParser) -> None:
         "cluster",
     )  # fmt: skip
     add_output_argument(parser, "text", "json")
-    clusters.add_cluster_arguments(parser, timeout=60)
+    clusters.add_cluster_arguments(parser, timeout=60, several=True)
     parser.set_defaults(run=run)
 
 
@@ -76,24 +78,46 @@ def run(options: argparse.Namespace) -> int:
     )
     ended = wait_for(options, word, name, wanted)
     if options.output == "json":
-        reached = ended.reached
-        result = {
-            "served": reached.done,
-            "reached": reached.level.name.lower().replace("_", "-"),
-            "message": reached.message,
-            "waitsFor": list(reached.laggards),
-        }
+        results = [_result(context, outcome) for context, outcome in ended.outcomes]
+        # Of one cluster, the object itself.
+        result = results if len(clusters.scopes_of(options)) > 1 else results[0]
         print(printable(json.dumps(result, indent=2, ensure_ascii=False)))
-        return OK if reached.done else PROBLEM
-    code, lines = answer(ended, wanted, options.timeout)
-    stream = sys.stdout if code == OK else sys.stderr
-    print("\n".join(map(visible, (f"{word}/{name}: {lines[0]}", *lines[1:]))), file=stream)
-    return code
+    codes = [ended.code]
+    for context, outcome in ended.outcomes:
+        code, lines = answer(outcome, wanted, options.timeout)
+        codes.append(code)
+        if options.output == "text":
+            stream = sys.stdout if code == OK else sys.stderr
+            head = f"{context}: {word}/{name}: {lines[0]}" if context else f"{word}/{name}: {lines[0]}"
+            print("\n".join(map(visible, (head, *lines[1:]))), file=stream)
+    return max(codes)
 
 
-def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTarget) -> Waited:
-    """How far the revision has come of the object that `word` and `name` name, once it is there or the
-    `--timeout` of the options is over; a rollout is waited for until every user gets its flags. Raises Exit.
+def _result(context: str, outcome: Waited) -> dict[str, Any]:
+    reached = outcome.reached
+    return {
+        **({"cluster": context} if context else {}),
+        "served": reached.done,
+        "reached": reached.level.name.lower().replace("_", "-"),
+        "message": reached.message,
+        "waitsFor": list(reached.laggards),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How waits in one or several clusters ended."""
+
+    outcomes: Sequence[tuple[str, Waited]]
+    """By context; it is empty where there is one cluster."""
+    code: int
+    """The exit code of clusters that could not be read."""
+
+
+def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTarget) -> Ended:
+    """How far the revision has come of the object that `word` and `name` name in each cluster, once it is
+    there or the `--timeout` of the options is over; a rollout is waited for until every user gets its flags.
+    Raises Exit.
     """
     from controller.cli.object_rows import type_named
 
@@ -107,10 +131,18 @@ def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTar
         wanted = replace(wanted, everybody=True, rollout=name)
     subject = WaitSubject(kind, name, wanted)
     if getattr(options, "to", None):
-        return _wait_at(options.to, subject, options.timeout)
-    return clusters.run_on_cluster(
-        lambda: wait_served(clusters.scope_of(options), subject, options.timeout, _say)
-    )
+        return Ended([("", _wait_at(options.to, subject, options.timeout))], OK)
+    scopes = clusters.scopes_of(options)
+
+    async def wait(scope: clusters.ClusterScope) -> Waited:
+        context = scope.context if len(scopes) > 1 else ""
+        return await wait_served(scope, subject, options.timeout, partial(_say, context or ""))
+
+    if len(scopes) == 1:
+        return Ended([("", clusters.run_on_cluster(lambda: wait(scopes[0])))], OK)
+    reader = clusters.ClusterReader(scopes, wait)
+    outcomes = clusters.run_on_cluster(reader.read_all)
+    return Ended(outcomes, reader.code)
 
 
 def _wait_at(address: str, subject: WaitSubject, seconds: float) -> Waited:
@@ -128,7 +160,7 @@ def _wait_at(address: str, subject: WaitSubject, seconds: float) -> Waited:
         if reached.done or reached.blocked or time.monotonic() >= ends:
             return Waited(reached)
         if reached != said:
-            _say(reached)
+            _say("", reached)
             said = reached
         time.sleep(_POLL_SECONDS)
 
@@ -152,7 +184,8 @@ def _commands(state: SetState | None) -> list[str]:
     return [f"to go on: {command}" for command in commands if command]
 
 
-def _say(reached: Reached) -> None:
+def _say(context: str, reached: Reached) -> None:
     # The final state is printed as the result.
     if not (reached.done or reached.blocked):
-        print(visible(reached.message), file=sys.stderr, flush=True)
+        text = f"{context}: {reached.message}" if context else reached.message
+        print(visible(text), file=sys.stderr, flush=True)

@@ -121,7 +121,9 @@ def test_the_record_for_programs_has_what_the_lines_say() -> None:
 
 
 def test_a_row_has_how_many_run_and_the_furthest() -> None:
-    columns = columns_of("FlagRollout", {ROLLOUT.key: ROLLOUT}.get, namespaced=False)
+    columns = columns_of(
+        "FlagRollout", lambda row: {ROLLOUT.key: ROLLOUT}.get(row.key), namespaced=False, clusters=False
+    )
     heading, line = table(columns, [object_row(ROLLOUT)]).splitlines()
     assert heading.split()[:5] == ["NAME", "SET", "PHASE", "RUNNING", "FURTHEST"]
     assert line.split()[:6] == ["checkout", "checkout", "Progressing", "1", "1/2", "10%"]

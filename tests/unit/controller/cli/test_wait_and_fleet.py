@@ -89,13 +89,20 @@ def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
         {"metadata": {"namespace": "shop", "name": "flags"}, "status": status},
         {"metadata": {"namespace": "shop", "name": "new"}},
     ]
-    assert cluster_table(
-        [Resource.of({"kind": "FeatureFlagConfiguration", **each}) for each in bodies]
-    ).splitlines() == [
+    configurations = [Resource.of({"kind": "FeatureFlagConfiguration", **each}) for each in bodies]
+    assert cluster_table([("", configurations)]).splitlines() == [
         "FLAG SET    REVISION  SERVED  DELIVERED  WITHIN",
         "shop/flags  r2        1/2     3          1.2s",
         "  shop/a: serves r1 (behind since 12:00)",
         "shop/new              -       0",
+    ]
+    assert cluster_table([("eu", configurations), ("us", configurations[:1])]).splitlines() == [
+        "CLUSTER  FLAG SET    REVISION  SERVED  DELIVERED  WITHIN",
+        "eu       shop/flags  r2        1/2     3          1.2s",
+        "  shop/a: serves r1 (behind since 12:00)",
+        "eu       shop/new              -       0",
+        "us       shop/flags  r2        1/2     3          1.2s",
+        "  shop/a: serves r1 (behind since 12:00)",
     ]
 
 

@@ -40,14 +40,18 @@ def get(world: World) -> Told:
     """`flagstaff get all`, of what is about the set."""
     states = by_member([world.state])
     rows = [object_row(one, states.get(one.key)) for one in world.objects]
-    return None, table(columns_of("all", lambda _: None, namespaced=False), rows, rows="objects")
+    return None, table(
+        columns_of("all", lambda _: None, namespaced=False, clusters=False), rows, rows="objects"
+    )
 
 
 def get_flags(world: World) -> Told:
     """`flagstaff get flags`."""
     targets = [] if world.target is None else [world.target]
     rows = flag_rows(targets, lambda _: None, by_member([world.state]))
-    return None, table(columns_of("flags", lambda _: None, namespaced=False), rows, rows="flags")
+    return None, table(
+        columns_of("flags", lambda _: None, namespaced=False, clusters=False), rows, rows="flags"
+    )
 
 
 def wait(world: World) -> Told:
