@@ -17,7 +17,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/app": 2420,
     "controller/artifacts": 650,
     "controller/authoring": 3510,
-    "controller/cli": 9840,
+    "controller/cli": 9980,
     "controller/configurations": 1150,
     "controller/delivery": 3020,
     "controller/events": 3750,

@@ -134,7 +134,7 @@ def scopes_of(options: argparse.Namespace) -> list[ClusterScope]:
 
 
 @dataclass(slots=True)
-class ClusterReader(Generic[T]):
+class SeveralClusters(Generic[T]):
     """Reads several clusters at once. One that fails does not keep the others from being shown."""
 
     scopes: Sequence[ClusterScope]

@@ -7,7 +7,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.clusters import ClusterReader, add_cluster_arguments, run_on_cluster, scopes_of
+from controller.cli.clusters import SeveralClusters, add_cluster_arguments, run_on_cluster, scopes_of
 from controller.cli.output import (
     DOCUMENTS,
     WATCH_SECONDS,
@@ -99,7 +99,7 @@ async def _follow_clusters(options: argparse.Namespace, scopes: Sequence[Cluster
     async def show() -> str:
         return _shown(options, await reader.read_all())
 
-    reader = ClusterReader(scopes, read)
+    reader = SeveralClusters(scopes, read)
     await follow(show, partial(asyncio.sleep, WATCH_SECONDS), watch=options.watch)
     return reader.code
 

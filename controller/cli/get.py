@@ -153,7 +153,7 @@ async def _show_clusters(options: argparse.Namespace, what: str, types: tuple[Re
             raise Exit(f"there is no {what} {missing[0]} in any of the clusters", PROBLEM)
         return _render(options, what, types, shown, lambda row: objects[row.cluster].get(row.key), None)
 
-    reader = clusters.ClusterReader(clusters.scopes_of(options), read)
+    reader = clusters.SeveralClusters(clusters.scopes_of(options), read)
     await follow(show, partial(asyncio.sleep, WATCH_SECONDS), watch=options.watch)
     return PROBLEM if denied else reader.code
 

@@ -140,7 +140,7 @@ def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTar
 
     if len(scopes) == 1:
         return Ended([("", clusters.run_on_cluster(lambda: wait(scopes[0])))], OK)
-    reader = clusters.ClusterReader(scopes, wait)
+    reader = clusters.SeveralClusters(scopes, wait)
     outcomes = clusters.run_on_cluster(reader.read_all)
     return Ended(outcomes, reader.code)
 
