@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from controller.authoring.document_format import is_read_otherwise
 from evaluator.flags.diff import same
 from evaluator.flags.document import Syntax, format_of, read_document
 from evaluator.flags.known_operators import FILE, MEMBERSHIP
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Path
 
 _PLAIN: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$-]*")
-_OTHER_WORDS: Final = frozenset({"null", "true", "false"})
 _BLOCK: Final = ("|", ">")
 _COMMENT: Final = re.compile(r"[ \t]*#[^\r\n]*")
 _BY_HAND: Final = "edit the file by hand"
@@ -339,7 +339,9 @@ def _follows_blank_line(text: str, at: int) -> bool:
 
 
 def _written(value: Json, style: str | None, *, in_json: bool) -> str:
-    """Return a value as the file has others: in YAML names without quotes, or with those that were there."""
+    """Return a value as the file has others: in YAML names without quotes, or with those that were there, or
+    that other readers of YAML need.
+    """
     if not in_json and isinstance(value, dict):
         parts = (
             f"{_written(key, None, in_json=False)}: {_written(part, None, in_json=False)}"
@@ -351,7 +353,7 @@ def _written(value: Json, style: str | None, *, in_json: bool) -> str:
     if not in_json and isinstance(value, str):
         if style == "'" and value.isprintable():
             return "'" + value.replace("'", "''") + "'"
-        if not style and _PLAIN.fullmatch(value) and value.lower() not in _OTHER_WORDS:
+        if not style and _PLAIN.fullmatch(value) and not is_read_otherwise(value, key=True):
             return value
     return json.dumps(value, ensure_ascii=False)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -79,6 +80,14 @@ def format_document(text: str, name: str) -> str:
             f"{name}: error: it has a form that cannot be laid out otherwise; write a simpler one"
         )
     return made
+
+
+def keep_layout(before: bytes, after: bytes, name: str) -> bytes:
+    """Return the new text of a file in canonical layout if its text before was, else as it is."""
+    with suppress(FormatRefused, LeftAlone):
+        if format_document(before.decode(), name).encode() == before:
+            return format_document(after.decode(), name).encode()
+    return after
 
 
 def _require_own(document: Document) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.authoring.definition_edits import EditRefused, with_item, with_value
+from controller.authoring.document_format import keep_layout
 from controller.authoring.flag_life import expiry
 from controller.cli.definition_changes import add_change_arguments, choose, finish, read_definition_change
 from controller.cli.printing import USAGE, Exit, did_you_mean, exit_on
@@ -162,6 +163,6 @@ def _add_file(
     ):
         raise Exit(f"--file: {file} is no file of definitions of {path}, nor a new one there", USAGE)
     with exit_on(USAGE, EditRefused):
-        change.changed[file] = with_value(
-            _EMPTY[format_], file, (FLAGS, options.flag), dict(flag), spread=True
-        )
+        empty = _EMPTY[format_]
+        made = with_value(empty, file, (FLAGS, options.flag), dict(flag), spread=True)
+        change.changed[file] = keep_layout(empty, made, file)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.authoring.definition_edits import EditRefused
+from controller.authoring.document_format import keep_layout
 from controller.authoring.plans import SAMPLES, Beside, plan_flags
 from controller.cli.arguments import add_reading_arguments, local_options
 from controller.cli.change_plan import ChangePlan, as_text
@@ -87,12 +88,15 @@ class DefinitionChange:
         return compose_tree(replace(self.tree, files=files), self.local)
 
     def edit(self, document: Document, change: Callable[[bytes, str], bytes]) -> None:
-        """Have `change` make another text of a document, of its text and file. Raises Exit."""
+        """Have `change` make another text of a document, of its text and file; one in canonical layout stays
+        in it. Raises Exit.
+        """
         file = document.file
         with exit_on(USAGE, EditRefused):
             if document.embedded:
                 raise EditRefused(f"{file} is a manifest; edit it by hand")
-            self.changed[file] = change(self.changed.get(file, self.tree.files[file]), file)
+            before = self.changed.get(file, self.tree.files[file])
+            self.changed[file] = keep_layout(before, change(before, file), file)
 
 
 def read_definition_change(options: argparse.Namespace) -> DefinitionChange:

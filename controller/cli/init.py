@@ -21,13 +21,13 @@ _BASE: Final = """\
 flags:
   new-banner:
     state: ENABLED
-    variants: {on: true, off: false}
-    defaultVariant: off
+    variants: {"on": true, "off": false}
+    defaultVariant: "off"
     targeting:
       if:
         - {$ref: is-colleague}
-        - on
-        - fractional: [[on, 10], [off, 90]]
+        - "on"
+        - fractional: [["on", 10], ["off", 90]]
 
   banner-text:
     state: ENABLED
@@ -43,7 +43,7 @@ _OVERLAYS: Final = {
 # Everybody sees what is new.
 flags:
   new-banner:
-    defaultVariant: on
+    defaultVariant: "on"
     targeting: {}
 """,
     "production": """\

@@ -47,11 +47,11 @@ SPREAD = b'{\n\t"flags": {\n\t\t"cart": {\n\t\t\t"state": "ENABLED",\n\t\t\t"x":
     [
         pytest.param(("state",), "DISABLED", b"state: ENABLED   #", b"state: DISABLED   #", id="plain"),
         pytest.param(("defaultVariant",), "on", b"'off'  # careful", b"'on'  # careful", id="quotes stay"),
-        pytest.param(("targeting", "if", 1), "off", b"- on\n", b"- off\n", id="an item"),
+        pytest.param(("targeting", "if", 1), "off", b"- on\n", b'- "off"\n', id="an item"),
         pytest.param(
             ("targeting",), {"if": [True, "on"]},
             b'targeting:\n      if:\n        - {"==": [{var: tier}, gold]}\n        - on\n',
-            b"targeting: {if: [true, on]}\n", id="a block",
+            b'targeting: {if: [true, "on"]}\n', id="a block",
         ),
         pytest.param(
             ("metadata",), {"owner": "me"}, b"- on\n", b"- on\n    metadata: {owner: me}\n", id="a new entry"
@@ -148,12 +148,12 @@ def test_a_removed_flag_takes_the_comments_above_it_and_one_blank_line_along() -
 
 def test_a_flag_is_added_with_a_line_for_each_field() -> None:
     flag = {"state": "ENABLED", "variants": {"on": True}}
-    spread = "    state: ENABLED\n    variants: {on: true}\n"
+    spread = '    state: ENABLED\n    variants: {"on": true}\n'
     made = with_value(BLOCK, "a.yaml", ("flags", "new"), flag, spread=True)
     assert made == BLOCK + f"  new:\n{spread}".encode()
     apart = b"flags:\n    a: {}\n\n    # b\n    b: {}\n"
     made = with_value(apart, "a.yaml", ("flags", "new"), flag, spread=True)
-    assert made == apart + b"\n    new:\n        state: ENABLED\n        variants: {on: true}\n"
+    assert made == apart + b'\n    new:\n        state: ENABLED\n        variants: {"on": true}\n'
     made = with_value(b"flags: {} # none yet\n", "a.yaml", ("flags", "new"), flag, spread=True)
     assert made == f"flags: # none yet\n  new:\n{spread}".encode()
     made = with_value(SPREAD, "a.json", ("flags", "new"), flag, spread=True)

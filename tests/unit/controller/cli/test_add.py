@@ -23,8 +23,8 @@ flags: # all of them
 ADDED = """\
   banner:
     state: ENABLED
-    variants: {on: true, off: false}
-    defaultVariant: off
+    variants: {"on": true, "off": false}
+    defaultVariant: "off"
 """
 
 
@@ -66,6 +66,7 @@ def test_type_variants_default_and_metadata_are_written(base: Path) -> None:
 def test_a_new_file_gets_the_flag_and_is_committed(base: Path) -> None:
     assert add(base, "banner", "--file", "base/banner.yaml", "--commit") == 0
     assert (base / "banner.yaml").read_text() == f"flags:\n{ADDED}"
+    assert main(["fmt", "--check", str(base / "banner.yaml")]) == 0
     shown = ["git", "-C", str(base), "show", "--format=%s", "--name-only"]
     subject, _, file = subprocess.run(shown, capture_output=True, text=True, check=True).stdout.splitlines()
     assert subject.startswith("banner: ")

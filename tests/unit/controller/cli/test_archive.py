@@ -56,7 +56,7 @@ def run_on_layers(tree: Path, verb: str, *words: str) -> int:
 
 def remembered(key: str, owner: str, default: str) -> str:
     date = now().date().isoformat()
-    return f'  {key}: {{date: "{date}", owner: {owner}, default: {default}}}\n'
+    return f'  {key}: {{date: "{date}", owner: {owner}, default: "{default}"}}\n'
 
 
 def test_a_flag_goes_from_all_layers_and_its_key_is_remembered(

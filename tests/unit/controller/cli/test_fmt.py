@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from controller.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOOSE = "flags:\n    a: {variants: {on: true}, state: ENABLED} # first\n"
 MADE = 'flags:\n  a: {state: ENABLED, variants: {"on": true}} # first\n'
@@ -53,6 +50,11 @@ def test_a_check_ends_with_1_and_writes_nothing(folder: Path, capsys: pytest.Cap
     assert main(["fmt", "--check", "flags/a.yaml", "flags/done.yaml"]) == 1
     assert capsys.readouterr().out == "flags/a.yaml: would be formatted\n"
     assert (folder / "flags/a.yaml").read_text() == LOOSE
+
+
+def test_the_examples_have_the_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fmt", "--check", str(Path(__file__).parents[4] / "examples")]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_difference_is_printed_as_a_patch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

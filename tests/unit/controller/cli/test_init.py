@@ -21,6 +21,7 @@ def test_written_repository_can_be_served_and_applied(
     monkeypatch.chdir(tmp_path / "flags")
     layers = ["--path", "flags/base", "--path", f"flags/overlays/{environment}"]
     assert main(["lint", *layers]) == 0
+    assert main(["fmt", "--check"]) == 0
     assert main(["lint", "-f", "clusters"]) == 0
     assert capsys.readouterr().out.endswith("3 valid manifests\n")
     assert main(["up", ".", "--worktree", "--once", *layers]) == 0

@@ -60,18 +60,18 @@ def test_a_share_grows_in_the_file_and_the_change_is_printed(
 
 def test_a_flag_without_a_rule_is_divided_between_the_variant_and_the_default(repository: Repository) -> None:
     assert change(repository, "plain", "--percent", "on=2.5") == 0
-    assert "defaultVariant: off, targeting: {fractional: [[on, 25], [off, 975]]}}" in base(repository)
+    assert 'defaultVariant: off, targeting: {fractional: [["on", 25], ["off", 975]]}}' in base(repository)
 
 
 @pytest.mark.parametrize(
     ("words", "old", "new"),
     [
-        (("--default", "on"), "false}, defaultVariant: off}", "false}, defaultVariant: on}"),
+        (("--default", "on"), "false}, defaultVariant: off}", 'false}, defaultVariant: "on"}'),
         (("--disable",), "plain: {state: ENABLED", "plain: {state: DISABLED"),
         (
             ("--rule", "{if: [{var: beta}, on]}"),
             "defaultVariant: off}",
-            "defaultVariant: off, targeting: {if: [{var: beta}, on]}}",
+            'defaultVariant: off, targeting: {if: [{var: beta}, "on"]}}',
         ),
     ],
 )
@@ -82,13 +82,60 @@ def test_default_state_and_rule_are_set(
     assert base(repository) == BASE.replace(old, new)
 
 
+LAID_OUT = """\
+flags:
+  cart:
+    state: ENABLED
+    variants: {"on": true, "off": false, "2026-01-01": true} # the new one
+    defaultVariant: "off"
+    metadata: {owner: shop}
+
+$evaluators:
+  beta:
+    in: [{var: release}, ["1.10", "2.0"]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        (("cart", "--default", "2026-01-01"), 'defaultVariant: "off"', 'defaultVariant: "2026-01-01"'),
+        (
+            ("cart", "--rule", '{if: [{in: [{var: release}, ["1.0"]]}, on]}'),
+            '"off"\n',
+            '"off"\n    targeting: {if: [{in: [{var: release}, ["1.0"]]}, "on"]}\n',
+        ),
+        (("--add-to", "beta", "no"), '"2.0"', '"2.0", "no"'),
+        (("--add-to", "beta", "1.20"), '"2.0"', '"2.0", "1.20"'),
+        (
+            ("--add-to", "beta", "x" * 70),
+            '[{var: release}, ["1.10", "2.0"]]',
+            f"""[
+      {{var: release}},
+      ["1.10", "2.0", {"x" * 70}]
+    ]""",
+        ),
+    ],
+)
+def test_a_file_in_the_layout_of_fmt_stays_in_it(
+    repository: Repository, words: tuple[str, ...], old: str, new: str
+) -> None:
+    file = repository.path / "base" / "flags.yaml"
+    file.write_text(LAID_OUT)
+    (repository.path / "top" / "flags.yaml").write_text("flags: {}\n")
+    assert main(["fmt", "--check", str(file)]) == 0
+    assert change(repository, *words) == 0
+    assert file.read_text() == LAID_OUT.replace(old, new)
+    assert main(["fmt", "--check", str(file)]) == 0
+
+
 def test_of_several_layers_one_is_to_be_named(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert change(repository, "cart", "--default", "off") == 2
     assert "choose --layer base or --layer top" in capsys.readouterr().err
     assert change(repository, "cart", "--default", "off", "--layer", "top") == 0
-    assert (repository.path / "top" / "flags.yaml").read_text() == OVERLAY.replace("on", "off")
+    assert (repository.path / "top" / "flags.yaml").read_text() == OVERLAY.replace("on", '"off"')
 
 
 @pytest.mark.parametrize(
@@ -110,7 +157,7 @@ def test_on_a_terminal_the_layer_is_asked_for(
     said = capsys.readouterr().err
     assert "several layers define the flag 'cart'\n1  base\n2  top\nwhich layer? " in said
     assert (repository.path / "top" / "flags.yaml").read_text() == (
-        OVERLAY.replace("on", "off") if changed else OVERLAY
+        OVERLAY.replace("on", '"off"') if changed else OVERLAY
     )
     assert ("choose --layer base or --layer top" in said) is not changed
 
@@ -226,7 +273,7 @@ def test_a_patch_is_printed_that_git_applies(
     assert base(repository) == BASE
     patch = capsys.readouterr().out
     subprocess.run(["git", "-C", str(repository.path), "apply"], input=patch, text=True, check=True)
-    assert "false}, defaultVariant: on}" in base(repository)
+    assert 'false}, defaultVariant: "on"}' in base(repository)
 
 
 def test_a_commit_has_the_file_and_nothing_else(repository: Repository) -> None:
