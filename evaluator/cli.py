@@ -14,6 +14,8 @@ from evaluator.settings import OPTIONS, InvalidSettingError, Loaded, Option, Set
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from evaluator.wiring import Work
+
 
 _NO_SOURCE: Final = "there is no source of flags; give --uri or --sources, such as --uri file:flags.json"
 
@@ -89,7 +91,7 @@ def _start(arguments: argparse.Namespace) -> int:
         loaded = load(_flags(arguments), os.environ)
     except InvalidSettingError as error:
         return _refuse(str(error))
-    if not loaded.settings.sources:
+    if not loaded.settings.sources and not loaded.settings.pods_from:
         return _refuse(_NO_SOURCE)
     return _serve(loaded)
 
@@ -112,6 +114,14 @@ def _flags(arguments: argparse.Namespace) -> dict[str, list[str]]:
 def _refuse(reason: str) -> int:
     print(f"flagstaff evaluator: {visible(reason)}", file=sys.stderr)
     return 2
+
+
+def _work(settings: Settings) -> Work | None:
+    if settings.pods_from is None:
+        return None
+    from evaluator.node.node_process import serve_node
+
+    return serve_node
 
 
 def _serve(loaded: Loaded) -> int:
@@ -137,7 +147,7 @@ def _serve(loaded: Loaded) -> int:
         log.warning(warning)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(run(settings))
+            runner.run(run(settings, work=_work(settings)))
             _end_within(_END_SECONDS)
     except (OSError, InvalidSettingError) as error:
         log.error("cannot serve: %s", error)  # noqa: TRY400 - the reason is all there is to know

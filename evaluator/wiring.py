@@ -14,7 +14,7 @@ import sys
 import time
 from collections import ChainMap
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.flags.model import EMPTY
 from evaluator.host import durable
@@ -51,7 +51,7 @@ from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import StreamObserver, SyncService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from evaluator.receipts.endpoint import ReceiptEndpoint
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from evaluator.store.snapshot import Observer, Snapshot
     from evaluator.sync.source import SyncSource
 
+
+PortRoutes: TypeAlias = tuple[Routes, Routes, Routes, Routes]
+"""Of the ports: evaluation, OFREP, management, sync."""
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
 
@@ -81,6 +84,8 @@ class Additions:
     """Sees the streams of the sync port open and close."""
     closers: Sequence[Callable[[], None]] = ()
     """Called at the end, before the ports close."""
+    by_pod: Callable[[Observed, PortRoutes], PortRoutes] = lambda _, routes: routes
+    """Makes the routes of the ports of an evaluator whose answers depend on who asks."""
 
 
 NO_ADDITIONS: Final = Additions()
@@ -101,11 +106,11 @@ async def serve(
     """
     observed = Observed(store, settings, clock)
     observed.observers.extend(additions.observers)
-    sources = ContextSources(_under(settings.context_values, context), settings.context_from_header)
+    sources = ContextSources(under(settings.context_values, context), settings.context_from_header)
     service = EvaluationService(store, sources, clock, observed.observers)
-    parts = _Parts(service, settings, observed, history, additions)
+    parts = StoreParts(service, settings, observed, history, additions)
     observed.metrics.state.saving = additions.saving
-    routes = parts.routes()
+    routes = additions.by_pod(observed, parts.routes())
     addresses = _addresses(routes, settings, parts.queue, observed.metrics.state.ports)
     lag = observed.metrics.lag
     lag.start()
@@ -113,8 +118,8 @@ async def serve(
     return await start_listeners(addresses, closers, settings.shutdown_seconds, observed.close)
 
 
-class _Parts:
-    """The objects that answer requests."""
+class StoreParts:
+    """The objects that answer requests, from one store."""
 
     def __init__(
         self,
@@ -173,8 +178,8 @@ class _Parts:
         parts = (self._health, *events, self._changes, self._syncing, self._backend, self._offload)
         return [part.close for part in parts if part is not None]
 
-    def routes(self) -> tuple[Routes, Routes, Routes, Routes]:
-        """Return the routes of the ports: evaluation, OFREP, management, sync."""
+    def routes(self) -> PortRoutes:
+        """Return the routes of the ports."""
         settings, observed, status = self._settings, self._observed, self._health
         by_grpc = evaluation.routes(self._protobuf, self._json)
         by_sync = merge(self._syncing.routes(), self._additions.sync)
@@ -200,7 +205,7 @@ class _Parts:
 
 
 def _addresses(
-    routes: tuple[Routes, Routes, Routes, Routes], settings: Settings, queue: FairQueue, ports: PortMetrics
+    routes: PortRoutes, settings: Settings, queue: FairQueue, ports: PortMetrics
 ) -> Sequence[ListenAddress]:
     limits = Limits(
         body_bytes=settings.max_request_body,
@@ -236,7 +241,7 @@ def _addresses(
     )
 
 
-def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
+def under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
     """Merge both, `values` winning; return one of them if the other adds nothing, as it is read often."""
     if not values or context is EMPTY:
         return values or context
@@ -247,7 +252,7 @@ def _tls(paths: TlsPaths | None) -> TlsFiles | None:
     return None if paths is None else TlsFiles(paths.certificate, paths.key, paths.client_ca)
 
 
-__all__ = ["Additions", "Ports", "Serving", "run", "serve"]
+__all__ = ["Additions", "Ports", "Serving", "StoreParts", "run", "serve"]
 
 _SWITCH_SECONDS: Final = 0.001
 """Seconds for which the loop waits for a thread that reads or compiles a flag set, after each sleep: Python's
@@ -255,18 +260,22 @@ own 5 ms would be most of an evaluation's latency then. Set only in an evaluator
 """
 
 log = logging.getLogger(__name__)
+Work: TypeAlias = "Callable[[Settings, asyncio.Event, Callable[[], float]], Awaitable[None]]"
 
 
-async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> None:
+async def run(
+    settings: Settings, *, clock: Callable[[], float] = unix_time, work: Work | None = None
+) -> None:
     """Serve last good sets, open the ports and follow the sources, reachable or not, until SIGTERM or SIGINT
-    and the end of requests in flight. Raises OSError for an unusable port, socket, certificate or state
-    folder, InvalidSettingError for a source that this installation cannot follow.
+    and the end of requests in flight; or do `work` in their place. Raises OSError for an unusable port,
+    socket, certificate or state folder, InvalidSettingError for a source that this installation cannot
+    follow.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     allow_connections()
     stop = stop_at_signals()
     with _lock_state(settings.state_dir):
-        await _run(settings, stop, clock)
+        await (work or _run)(settings, stop, clock)
 
 
 async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], float]) -> None:

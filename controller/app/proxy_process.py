@@ -15,6 +15,7 @@ from controller.api.kinds import FLAG_GRANT, NAMESPACE, ORDERED, POD, watched_by
 from controller.app.namespace_limits import QuotaMetrics
 from controller.app.process_frame import open_frame, run_process, tls_files
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
+from controller.kube.adapters import ClusterPods
 from controller.kube.reflector import WatchScope, reflectors_of
 from controller.kube.reviews import ClusterReviews
 from controller.proxy import receipt_service
@@ -101,7 +102,11 @@ def _make_replica(
         _options(settings, limits),
         AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
         ReceiptPorts(
-            pods, unix_time, lambda place: queue.put(place, SETTLE), served_after_histogram(registry).observe
+            pods,
+            ClusterPods(cluster),
+            unix_time,
+            lambda place: queue.put(place, SETTLE),
+            served_after_histogram(registry).observe,
         ),
         loop,
         namespaces=namespaces,
@@ -160,6 +165,7 @@ def _options(settings: ProxySettings, limits: NamespaceLimits) -> ProxyOptions:
         max_streams_per_host=settings.max_streams_per_host,
         stream_seconds=settings.stream_seconds,
         limits=limits,
+        node_evaluators=settings.node_evaluators,
     )
 
 

@@ -140,6 +140,11 @@ class InjectionSettings(SharedSettings):
         description="have the Deployment flagstaff-proxy run on demand: with so many replicas once a pod "
         "asks for flags, with none after ten minutes without; 0: it is left as it is",
     )
+    node_evaluator: bool = Field(
+        default=False,
+        description="pods may ask the evaluator of their node, by the annotation flagstaff.dev/evaluator; "
+        "needs the component node-evaluator",
+    )
     flag_readers: bool = Field(
         default=False,
         description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
@@ -167,6 +172,7 @@ class InjectionSettings(SharedSettings):
             flag_files=self.flag_files,
             flag_readers=self.flag_readers,
             proxy_on_demand=self.proxy_replicas > 0,
+            node_host=f"flagstaff-node-evaluator.{self.namespace}.svc" if self.node_evaluator else "",
         )
 
 
@@ -396,6 +402,12 @@ class ProxySettings(SharedSettings):
 
     namespaces: Names = Field(
         default=(), description="namespaces whose flags are served, separated by commas (default all)"
+    )
+    node_evaluators: str = Field(
+        default="",
+        pattern=r"(\S+/\S+)?",
+        description="NAMESPACE/NAME of the service account of evaluators that serve all pods of their "
+        "node; needs the component node-evaluator",
     )
     sync_port: Port = Field(
         default=8015, description="port for flagd.sync.v1 and receipts; 0 takes a free port"

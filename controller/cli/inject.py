@@ -12,7 +12,7 @@ from controller.cli.manifests import exit_if_unreadable
 from controller.cli.printing import OK, PROBLEM, Exit, printable
 from controller.migration.migrated_objects import GivenObjects
 from controller.pods.carried_flags import mark_manifest
-from controller.pods.installation import ADDRESS, AUDIENCE, IMAGE, OPERATORS, Options, PodRefused
+from controller.pods.installation import ADDRESS, AUDIENCE, IMAGE, NODE_HOST, OPERATORS, Options, PodRefused
 from controller.pods.near_misses import near_misses
 from controller.pods.pod_injection import inject_manifest
 
@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         proxy_ca=arguments.proxy_ca,
         compat=bool(arguments.compat),
         flag_files=True,
+        node_host=NODE_HOST,
     )
     given: dict[str, list[Any]] = {}
     for file in arguments.files:

@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from controller.api.meta import ObjectKey, Resource
-from controller.kube.answers import ServiceAccount, add_grant_command, path_of, require_object
+from controller.kube.answers import ServiceAccount, add_grant_command, path_of, require_good, require_object
 from controller.kube.requests import JSON, MERGE
 from controller.pods.flagd_objects import MANAGED_BY, OURS
+from controller.pods.installation import EVALUATOR, INJECTED, ON_NODE
+from controller.proxy.node_pods import NodePod
 from controller.runtime.clock import now
+from controller.runtime.plain_text import json_object
 from controller.runtime.setbacks import Failed, Setback, Stalled
 
 if TYPE_CHECKING:
@@ -307,3 +310,47 @@ class ClusterScale:
 
 def _scale_path(namespace: str, name: str) -> str:
     return f"{path_of(DEPLOYMENT.api_version, DEPLOYMENT.kind, namespace, name)}/scale"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPods:
+    """Implements `controller.proxy.node_pods.NodePods`."""
+
+    cluster: Cluster
+
+    async def node_of(self, namespace: str, name: str, uid: str) -> str:
+        """The node of a pod; empty: there is no such pod, or it has none. Raises Failed."""
+        found = await self._list(f"/api/v1/namespaces/{namespace}/pods", f"metadata.name={name}")
+        nodes = (pod["spec"].get("nodeName") for pod in found if pod["metadata"].get("uid") == uid)
+        return str(next(nodes, None) or "")
+
+    async def on_node(self, node: str) -> list[NodePod]:
+        """All pods of a node that run. Raises Failed."""
+        return [_node_pod(pod) for pod in await self._list("/api/v1/pods", f"spec.nodeName={node}")]
+
+    async def _list(self, path: str, fields: str) -> list[dict[str, Any]]:
+        answer = await self.cluster.request("GET", path, {"fieldSelector": fields})
+        require_good(answer, POD.kind, "")
+        return list(answer.body.get("items") or ())
+
+
+def _node_pod(body: Mapping[str, Any]) -> NodePod:
+    meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+    given = meta.get("annotations") or {}
+    sets = str((json_object(given.get(INJECTED, "")) or {}).get("flagSet", ""))
+    asks = given.get(EVALUATOR) == ON_NODE
+    # A pod that has ended keeps its address in its status, and another may have it.
+    states = [entry.get("state") or {} for entry in status.get("containerStatuses") or ()]
+    ended = status.get("phase") in ("Succeeded", "Failed") or (
+        "deletionTimestamp" in meta and not any("running" in state for state in states)
+    )
+    alone = not spec.get("hostNetwork") and not ended
+    ips = {str(entry.get("ip")) for entry in status.get("podIPs") or ()} | {str(status.get("podIP") or "")}
+    return NodePod(
+        meta["namespace"],
+        meta["name"],
+        str(meta.get("uid") or ""),
+        str(spec.get("serviceAccountName") or "default"),
+        frozenset(ips - {""}) if alone else frozenset(),
+        tuple(filter(None, sets.split(","))) if asks else (),
+    )

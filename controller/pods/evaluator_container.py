@@ -7,14 +7,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from controller.delivery.standing_orders import ORDERS_LABEL
 from controller.pods import flag_file as files
 from controller.pods import installation
 from controller.pods import source_settings as source
-from controller.pods.installation import Options, evaluator_of, flags_of, remark_of
+from controller.pods.annotation_values import choice, ports
+from controller.pods.installation import Options, PodRefused, evaluator_of, flags_of, remark_of
 from controller.pods.pod_orders import MARKED
 from controller.pods.pod_settings import FOREVER, START, WAIT, PodSettings
 from controller.runtime.plain_text import json_object
@@ -115,6 +116,7 @@ _PORT_NAMES: Final = {
     "flags-sync": installation.SYNC_PORT,
     "flags-ofrep": installation.OFREP_PORT,
 }
+_PLACES: Final = ("sidecar", installation.ON_NODE)
 _POD_FIELDS: Final = {
     "POD_NAME": "metadata.name",
     "POD_NAMESPACE": "metadata.namespace",
@@ -183,7 +185,7 @@ def _startup_probe(wanted: PodSettings) -> dict[str, Any]:
     }
 
 
-def application_variables(wanted: PodSettings) -> list[dict[str, Any]]:
+def application_variables(wanted: PodSettings, host: str = LOOPBACK) -> list[dict[str, Any]]:
     """Variables: of FeatureFlagSources, then by OpenFeature Operator's names, then of newer providers."""
     ports, settings = wanted.ports, wanted.settings
     values = {
@@ -191,11 +193,11 @@ def application_variables(wanted: PodSettings) -> list[dict[str, Any]]:
         "PORT": str(ports[installation.PORT]),
         "RESOLVER": "rpc",
         **({"SOCKET_PATH": wanted.socket_path} if wanted.socket_path else {}),
-        "HOST": LOOPBACK,
+        "HOST": host,
         "SYNC_PORT": str(ports[installation.SYNC_PORT]),
     }
     ours = {source.add_prefix(settings, name): text for name, text in values.items()}
-    ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[installation.OFREP_PORT]}"
+    ours["OFREP_ENDPOINT"] = f"http://{host}:{ports[installation.OFREP_PORT]}"
     theirs = [variable for variable, _, applications in source.variables(settings) if applications]
     taken = {variable["name"] for variable in theirs}
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
@@ -374,6 +376,58 @@ def make_addition(wanted: PodSettings, account: str | None) -> Addition:
         warnings=container_warnings(wanted),
         container=container,
         native=wanted.native,
+    )
+
+
+_OF_A_SIDECAR: Final = (
+    installation.IMAGE_ANNOTATION, installation.RESOURCES, installation.LOG_LEVEL, installation.SIDECAR,
+    installation.PORT, installation.MANAGEMENT_PORT, installation.SYNC_PORT, installation.OFREP_PORT,
+    installation.ON_MISSING, installation.START_DEADLINE, installation.SOCKET_PATH, installation.STATE_CLAIM,
+    installation.TRANSPORT, installation.IN_PROCESS,
+)  # fmt: skip
+"""Annotations that say how a pod's own evaluator is."""
+_NODE_ANNOTATION: Final = f"annotation {installation.EVALUATOR}: {installation.ON_NODE}"
+
+
+def asks_node(annotations: Mapping[str, str]) -> bool:
+    """Return whether a pod asks the evaluator of its node. Raises PodRefused for another word, and for
+    annotations of an evaluator of its own beside.
+    """
+    asked = choice(annotations.get(installation.EVALUATOR), installation.EVALUATOR, _PLACES, _PLACES[0])
+    beside = sorted(annotations.keys() & set(_OF_A_SIDECAR))
+    if asked == installation.ON_NODE and beside:
+        raise PodRefused(
+            f"{_NODE_ANNOTATION}: annotation {beside[0]} is of an evaluator of the pod; remove one of both"
+        )
+    return asked == installation.ON_NODE
+
+
+def make_node_addition(wanted: PodSettings) -> Addition:
+    """What a pod gets that asks the evaluator of its node: its address. Raises PodRefused for what only an
+    evaluator of its own can do.
+    """
+    where, options = _NODE_ANNOTATION, wanted.options
+    if not options.node_host:
+        raise PodRefused(f"{where}: there is no evaluator on the nodes; apply the component node-evaluator")
+    if wanted.ordered:
+        raise PodRefused(f"{where}: standing orders need an evaluator of the pod; remove the annotation")
+    if wanted.socket_path or any("provider" in entry for entry in wanted.follows):
+        raise PodRefused(
+            f"{where}: its FeatureFlagSource has a socket, or a source that is no flag set of the cluster, "
+            "which need an evaluator of the pod; remove one of both"
+        )
+    given = application_variables(replace(wanted, ports=ports({}, {})), options.node_host)
+    words = remark_of(wanted.scope, flags_of(wanted.followed), "evaluator of the node")
+    return Addition(
+        record=record_of(wanted.followed, None, given, wanted.containers),
+        variables=given,
+        mounts=(),
+        volumes=(),
+        chosen=wanted.containers,
+        early=True,
+        marks=tuple(proxy_marks(options)),
+        remark=words,
+        warnings=container_warnings(wanted),
     )
 
 

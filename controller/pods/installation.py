@@ -20,6 +20,9 @@ ENABLED: Final = "openfeature.dev/enabled"
 PREFIX: Final = "flagstaff.dev/"
 FLAG_SET: Final = "flagstaff.dev/flagset"
 """The name of a FlagSet, FeatureFlagConfiguration or FeatureFlag in the pod's namespace."""
+EVALUATOR: Final = "flagstaff.dev/evaluator"
+"""`node`: the pod asks the evaluator of its node; `sidecar`, as without it: one of its own."""
+ON_NODE: Final = "node"
 CONTAINERS: Final = "flagstaff.dev/containers"
 IMAGE_ANNOTATION: Final = "flagstaff.dev/image"
 RESOURCES: Final = "flagstaff.dev/resources"
@@ -68,7 +71,7 @@ template, as JSON.
 ASKED: Final = (
     FLAG_SET, CONTAINERS, IMAGE_ANNOTATION, RESOURCES, LOG_LEVEL, SIDECAR,
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
-    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
+    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM, EVALUATOR,
 )  # fmt: skip
 """Annotations that a pod may have."""
 WRITTEN: Final = (INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAG_READER, FLAGS_CHANGED)
@@ -126,6 +129,7 @@ def sources(annotations: Mapping[str, str]) -> str:
 
 
 IMAGE: Final = "registry.example/flagstaff-evaluator:0.1.0"
+NODE_HOST: Final = "flagstaff-node-evaluator.flagstaff-system.svc"
 ADDRESS: Final = "flagstaff-proxy.flagstaff-system.svc:8015"
 AUDIENCE: Final = "flagstaff-proxy"
 SERVED: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
@@ -165,6 +169,8 @@ class Options:
     """Whether the proxy runs while pods ask it alone."""
     flag_readers: bool = False
     """Whether, with `compat`, stock flagd reads FeatureFlags of the provider `kubernetes` by itself."""
+    node_host: str = ""
+    """The host by which a pod finds the evaluator of its node; empty: there is none."""
 
     @property
     def container(self) -> str:

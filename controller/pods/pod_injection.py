@@ -16,8 +16,10 @@ from controller.pods.changes import ObjectPatch
 from controller.pods.evaluator_container import (
     Addition,
     Mounted,
+    asks_node,
     authority,
     make_addition,
+    make_node_addition,
     proxy_marks,
     record_of,
 )
@@ -316,11 +318,19 @@ def inject(
     if not wants_evaluator(annotations, ordered=is_ordered(meta, around)):
         return None
     check_form(pod, annotations)
+    on_node = asks_node(annotations)
     if _evaluates_itself(annotations):
         addition, _ = make_in_process(annotations, namespace, options, known)
         return _add_variables(pod, _with_near_misses(pod, addition))
     orders = orders_selector(meta, namespace, known, around)
     wanted = read(annotations, namespace, options, known, orders)
+    if on_node:
+        if pod["spec"].get("hostNetwork"):
+            raise PodRefused(
+                f"annotation {installation.EVALUATOR}: the node's evaluator knows a pod by its address, and "
+                "this one has the node's (hostNetwork); remove the annotation"
+            )
+        return _add_variables(pod, _with_near_misses(pod, make_node_addition(wanted)))
     addition = make_addition(wanted, pod["spec"].get("serviceAccountName"))
     return _add_evaluator(pod, wanted, _with_near_misses(pod, addition))
 
@@ -340,9 +350,13 @@ def record_now(
     """
     if not wants_evaluator(annotations, ordered=bool(orders)):
         return None
+    on_node = asks_node(annotations)
     if _evaluates_itself(annotations):
         return make_in_process(annotations, namespace, options, known)[0].record
-    return make_addition(read(annotations, namespace, options, known, orders), None).record
+    wanted = read(annotations, namespace, options, known, orders)
+    if on_node:
+        return make_node_addition(wanted).record
+    return make_addition(wanted, None).record
 
 
 def _add_variables(pod: Mapping[str, Any], addition: Addition) -> ObjectPatch:
@@ -353,7 +367,8 @@ def _add_variables(pod: Mapping[str, Any], addition: Addition) -> ObjectPatch:
     present = {volume.get("name") for volume in pod["spec"].get("volumes") or ()}
     _add_volumes(changes, [mounted for mounted in addition.volumes if mounted.name not in present])
     _add_to_clients(changes, addition, "")
-    if changes.patch:
+    given = json_object(str((pod["metadata"].get("annotations") or {}).get(installation.INJECTED, "")))
+    if changes.patch or given != addition.record:
         _record(changes, addition)
     return changes
 

@@ -193,6 +193,8 @@ class Receipts:
     pods: Pods
     clock: Callable[[], float]
     """Unix seconds."""
+    represented: Callable[[Caller | None, Member], Caller | None] = lambda caller, _member: caller
+    """Returns the pod in whose name the caller reports."""
     changed: Callable[[Place], None] = lambda _place: None
     """Called whenever the FlagReceipt of a place may have changed."""
     served_after: Callable[[float], None] = lambda _seconds: None
@@ -258,7 +260,7 @@ class Receipts:
         """A member stops."""
         request = read(LeaveRequest, message)
         parts = self.parts(request.selector, call, MemberClaims())
-        who = identity(call, request.member, self.caller(call)) if parts else None
+        who = self._identity(call, request.member) if parts else None
         if who is not None:
             places = self._ordered.pop((who.key, request.selector), ())
             self._remove(who, {*places, *(part.place for part in parts)})
@@ -340,7 +342,7 @@ class Receipts:
         request = read(ReportRequest, message)
         parts, pause = self.parts(request.selector, call, claims(request)), self._pause()
         if parts:
-            who, now = identity(call, request.member, self.caller(call)), self.clock()
+            who, now = self._identity(call, request.member), self.clock()
             report = read_report(request, now)
             for part in parts:
                 served = replace(
@@ -349,6 +351,9 @@ class Receipts:
                 self.record(part.place, who, served, call.peer, now, pause)
             self._leave_others(who, request.selector, parts)
         return ReportResponse(next_ms=round(pause * 1000)).SerializeToString()
+
+    def _identity(self, call: Call, member: Member) -> MemberIdentity:
+        return identity(call, member, self.represented(self.caller(call), member))
 
     def _leave_others(self, who: MemberIdentity, selector: str, parts: Sequence[SetPart]) -> None:
         """Remove the member from the flag sets that its selector does not mean any more."""

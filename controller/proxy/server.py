@@ -12,6 +12,7 @@ from controller.proxy.authorizer import ENFORCE, Authorizer, Notices, OpenStream
 from controller.proxy.catalog import ObjectCatalog, Topics
 from controller.proxy.contents import Contents
 from controller.proxy.deliveries import Deliveries, OrderedTopics
+from controller.proxy.node_pods import NodeEvaluators, NodePods
 from controller.proxy.orders import OrderNotices, OrderObjects
 from controller.proxy.progress_objects import ProgressObjects
 from controller.proxy.receipt_service import ReceiptService, StreamObservers
@@ -56,6 +57,8 @@ class ProxyOptions:
     """A stream ends after so long; 0: never, or after ENFORCED_STREAM_SECONDS with `enforce`."""
     limits: NamespaceLimits = UNLIMITED
     """Limits by the namespaces of callers."""
+    node_evaluators: str = ""
+    """`namespace/name` of the service account of evaluators that serve all pods of a node; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class ReceiptPorts:
     """What `Receipts` need of the process: see there."""
 
     pods: Pods
+    on_nodes: NodePods
     clock: Callable[[], float]
     changed: Callable[[Place], None] = lambda _place: None
     served_after: Callable[[float], None] = lambda _seconds: None
@@ -98,12 +102,14 @@ class Proxy:
         self.deliveries = self._deliveries(options.context)
         Reactions(self.informer, self.deliveries, self.orders, namespaces)
         self.receipt_service = ReceiptService(self.deliveries, access, self.views, options.auth)
+        self.nodes = NodeEvaluators(options.node_evaluators, options.auth, access, ports.on_nodes)
         self.receipts = Receipts(
             parts=self.receipt_service.parts,
             expected=self.receipt_service.expected_digest,
             caller=self.receipt_service.caller,
             pods=ports.pods,
             clock=ports.clock,
+            represented=self.nodes.represented,
             changed=ports.changed,
             served_after=ports.served_after,
             most_per_host=options.max_streams_per_host,
@@ -137,7 +143,7 @@ class Proxy:
         }
         # A stream of one message: a token may have to be reviewed first.
         sync = Routes(streams={**streams, GET_METADATA: self.authorizer.for_any_user(self._metadata)})
-        return merge(sync, self.receipts.routes())
+        return merge(sync, self.receipts.routes(), self.nodes.routes())
 
     @property
     def usage(self) -> dict[str, Callable[[], Mapping[str, int]]]:
@@ -179,6 +185,7 @@ class Proxy:
     def close(self) -> None:
         """End all reviews and deliveries; `service` ends the streams."""
         self.authorizer.close()
+        self.nodes.close()
         self.views.close()
         self.access.close()
         self.progress.close()

@@ -66,6 +66,10 @@ class Caller:
     verified: bool = False
     """Whether the cluster has reviewed the token; otherwise nothing is known."""
 
+    def of_pod(self, namespace: str, pod: str, uid: str) -> Caller:
+        """The same review, of another pod in whose name the caller may speak."""
+        return Caller(namespace, pod, uid, self.verified)
+
 
 ANONYMOUS: Final = Caller()
 

@@ -66,8 +66,10 @@ class StoreReceipts:
         """Return the reporter of this source."""
         return self._reporters.setdefault(source, Reporter(self, selector))
 
-    def follow(self, store: Store, saving: Sequence[LastGoodWriter] = ()) -> None:
-        """Report what this store serves from now on, and what of it cannot be saved."""
+    def follow(self, store: Store, saving: Sequence[LastGoodWriter] = ()) -> Callable[[], None]:
+        """Report what this store serves from now on, and what of it cannot be saved, until the returned
+        function is called.
+        """
         for keeper in saving:
             if keeper.source in self._reporters:
                 self._reporters[keeper.source].saving = keeper
@@ -90,7 +92,9 @@ class StoreReceipts:
                     ]
                 )
 
-        store.subscribe(on_change)
+        if (snapshot := store.snapshot) is not None:
+            on_change(snapshot)
+        return store.subscribe(on_change)
 
     def _selector(self, source: str) -> str:
         """Return what a source asks for; empty where a server could not know it."""

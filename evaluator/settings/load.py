@@ -324,7 +324,7 @@ def _settings(given: Mapping[str, GivenOption], environ: Mapping[str, str], warn
     for name, what in given.items():
         option = BY_NAME[name]
         _refuse(option, what)
-        if name in {"uri", "sources", "receipts-to"} or (
+        if name in {"uri", "sources", "receipts-to", "pods-from"} or (
             option.kind is ValueKind.CHOICE and what.values[-1] == ""
         ):
             continue
@@ -349,6 +349,7 @@ def _settings(given: Mapping[str, GivenOption], environ: Mapping[str, str], warn
         management_tls=_tls(values, "management-", None),
         sources=sources,
         receipts_to=_receipts_to(given, sources, warnings),
+        pods_from=_pods_from(given, sources, warnings),
     )
     return _finish(settings, values)
 
@@ -413,15 +414,36 @@ def _sources(given: Mapping[str, GivenOption], warnings: list[str]) -> tuple[Sou
     return tuple(configs)
 
 
+def _pods_from(
+    given: Mapping[str, GivenOption], sources: Sequence[SourceConfig], warnings: list[str]
+) -> SourceConfig | None:
+    what = given.get("pods-from")
+    if what is None:
+        return None
+    servers = _servers(what, warnings)
+    if len(servers) != 1 or sources:
+        raise InvalidSettingError(
+            f"{what.where} must be given once, and without sources: they would be every pod's"
+        )
+    if servers[0].selector:
+        raise InvalidSettingError(f"{what.where} has no selector: each pod's flag sets are asked for")
+    return servers[0]
+
+
+def _servers(what: GivenOption, warnings: list[str]) -> list[SourceConfig]:
+    servers = [server for value in what.values for server in parse_servers(value, what.where, warnings)]
+    if any(server.provider is not Provider.GRPC for server in servers):
+        raise InvalidSettingError(f"{what.where} must be a gRPC server, such as grpc://flagstaff-proxy:8015")
+    return servers
+
+
 def _receipts_to(
     given: Mapping[str, GivenOption], sources: Sequence[SourceConfig], warnings: list[str]
 ) -> tuple[SourceConfig, ...]:
     what = given.get("receipts-to")
     if what is None:
         return ()
-    endpoints = [server for value in what.values for server in parse_servers(value, what.where, warnings)]
-    if any(endpoint.provider is not Provider.GRPC for endpoint in endpoints):
-        raise InvalidSettingError(f"{what.where} must be a gRPC server, such as grpc://flagstaff-proxy:8015")
+    endpoints = _servers(what, warnings)
     files = sum(source.provider in FILES for source in sources)
     if files != len(endpoints):
         raise InvalidSettingError(

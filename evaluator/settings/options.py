@@ -323,6 +323,11 @@ _OURS: Final = (
     Option(name="receipts-to", flagd=False, kind=ValueKind.SERVERS,
            help="gRPC server that receives what is served of a file, as a URI or a JSON object of --sources; "
            "once for each file, in their order"),
+    Option(name="pods-from", flagd=False, kind=ValueKind.SERVERS,
+           help="proxy that says which pod of this node has an address, and has its flag sets, as a JSON "
+           "object of --sources; every pod gets its own sets, and no others"),
+    Option(name="max-flag-sets", flagd=False, kind=ValueKind.WHOLE, bounds=(1, 10_000),
+           help="flag sets that are kept for the pods of --pods-from"),
     Option(name="max-connections", flagd=False, kind=ValueKind.WHOLE, bounds=(1, 1_000_000),
            help="open connections of a port"),
     Option(name="max-connections-per-host", flagd=False, kind=ValueKind.WHOLE, bounds=(1, 1_000_000),

@@ -94,6 +94,10 @@ class Settings:
     """`on`: send receipts to every gRPC source that accepts them; `off`: to none."""
     receipts_to: tuple[SourceConfig, ...] = ()
     """Servers of receipts, one for each file source, in their order; or none."""
+    pods_from: SourceConfig | None = None
+    """The proxy of an evaluator that serves the pods of its node; None: it serves `sources` to everyone."""
+    max_flag_sets: int = 200
+    """Most flag sets that are kept for these pods."""
     pod: PodName = field(default_factory=PodName)
     state_dir: Path | None = None
     """Folder of the last good flags of each source; None: they are not saved."""

@@ -157,6 +157,28 @@ class Connector:
         return metadata
 
 
+class PeerConnection:
+    """One channel for questions, which grpcio connects again after a failure."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._channel: grpc.aio.Channel | None = None
+
+    async def ask(self, path: str, request: bytes) -> bytes:
+        """Make one unary call. Raises AskFailed."""
+        if self._channel is None:
+            try:
+                self._channel = await self._connector.connect()
+            except SourceFault as fault:
+                raise AskFailed(fault.message) from None
+        return await self._connector.ask(self._channel, path, request)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close(None)
+
+
 def _file(path: str) -> bytes | None:
     return Path(path).read_bytes() if path else None
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SERVICE: Final = "/flagstaff.delivery.v1.Delivery/"
 REPORT: Final = SERVICE + "Report"
 LEAVE: Final = SERVICE + "Leave"
+IDENTIFY: Final = SERVICE + "Identify"
 MARK: Final = "flagstaff-receipts"
 """Header of a sync stream whose subscriber sends receipts, so that it is not counted as one without."""
 

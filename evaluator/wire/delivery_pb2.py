@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65valuator/wire/delivery.proto\x12\x15\x66lagstaff.delivery.v1\"j\n\x06Member\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x8f\x02\n\rReportRequest\x12-\n\x06member\x18\x01 \x01(\x0b\x32\x1d.flagstaff.delivery.v1.Member\x12\x10\n\x08selector\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x15\n\rserved_for_ms\x18\x05 \x01(\x04\x12\x10\n\x08replaced\x18\x06 \x01(\x08\x12\x0f\n\x07unsaved\x18\x07 \x01(\t\x12.\n\x04sets\x18\x08 \x03(\x0b\x32 .flagstaff.delivery.v1.ServedSet\x12\x31\n\x06hidden\x18\t \x03(\x0b\x32!.flagstaff.delivery.v1.HiddenFlag\"N\n\tServedSet\x12\r\n\x05order\x18\x01 \x01(\t\x12\x10\n\x08\x66lag_set\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\t\"7\n\nHiddenFlag\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x10\n\x08\x66lag_set\x18\x03 \x01(\t\"!\n\x0eReportResponse\x12\x0f\n\x07next_ms\x18\x01 \x01(\r\"O\n\x0cLeaveRequest\x12-\n\x06member\x18\x01 \x01(\x0b\x32\x1d.flagstaff.delivery.v1.Member\x12\x10\n\x08selector\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse2\xb5\x01\n\x08\x44\x65livery\x12U\n\x06Report\x12$.flagstaff.delivery.v1.ReportRequest\x1a%.flagstaff.delivery.v1.ReportResponse\x12R\n\x05Leave\x12#.flagstaff.delivery.v1.LeaveRequest\x1a$.flagstaff.delivery.v1.LeaveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65valuator/wire/delivery.proto\x12\x15\x66lagstaff.delivery.v1\"j\n\x06Member\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x8f\x02\n\rReportRequest\x12-\n\x06member\x18\x01 \x01(\x0b\x32\x1d.flagstaff.delivery.v1.Member\x12\x10\n\x08selector\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x15\n\rserved_for_ms\x18\x05 \x01(\x04\x12\x10\n\x08replaced\x18\x06 \x01(\x08\x12\x0f\n\x07unsaved\x18\x07 \x01(\t\x12.\n\x04sets\x18\x08 \x03(\x0b\x32 .flagstaff.delivery.v1.ServedSet\x12\x31\n\x06hidden\x18\t \x03(\x0b\x32!.flagstaff.delivery.v1.HiddenFlag\"N\n\tServedSet\x12\r\n\x05order\x18\x01 \x01(\t\x12\x10\n\x08\x66lag_set\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\t\"7\n\nHiddenFlag\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x10\n\x08\x66lag_set\x18\x03 \x01(\t\"!\n\x0eReportResponse\x12\x0f\n\x07next_ms\x18\x01 \x01(\r\"O\n\x0cLeaveRequest\x12-\n\x06member\x18\x01 \x01(\x0b\x32\x1d.flagstaff.delivery.v1.Member\x12\x10\n\x08selector\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse\"A\n\x0fIdentifyRequest\x12.\n\x05\x61sked\x18\x01 \x03(\x0b\x32\x1f.flagstaff.delivery.v1.AskedPod\"-\n\x08\x41skedPod\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x10\n\x08selector\x18\x02 \x01(\t\"F\n\x10IdentifyResponse\x12\x32\n\x04pods\x18\x01 \x03(\x0b\x32$.flagstaff.delivery.v1.IdentifiedPod\"d\n\rIdentifiedPod\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x0f\n\x07pod_uid\x18\x03 \x01(\t\x12\x11\n\tflag_sets\x18\x04 \x03(\t\x12\x0f\n\x07refusal\x18\x05 \x01(\t2\x92\x02\n\x08\x44\x65livery\x12U\n\x06Report\x12$.flagstaff.delivery.v1.ReportRequest\x1a%.flagstaff.delivery.v1.ReportResponse\x12R\n\x05Leave\x12#.flagstaff.delivery.v1.LeaveRequest\x1a$.flagstaff.delivery.v1.LeaveResponse\x12[\n\x08Identify\x12&.flagstaff.delivery.v1.IdentifyRequest\x1a\'.flagstaff.delivery.v1.IdentifyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,6 +45,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAVEREQUEST']._serialized_end=689
   _globals['_LEAVERESPONSE']._serialized_start=691
   _globals['_LEAVERESPONSE']._serialized_end=706
-  _globals['_DELIVERY']._serialized_start=709
-  _globals['_DELIVERY']._serialized_end=890
+  _globals['_IDENTIFYREQUEST']._serialized_start=708
+  _globals['_IDENTIFYREQUEST']._serialized_end=773
+  _globals['_ASKEDPOD']._serialized_start=775
+  _globals['_ASKEDPOD']._serialized_end=820
+  _globals['_IDENTIFYRESPONSE']._serialized_start=822
+  _globals['_IDENTIFYRESPONSE']._serialized_end=892
+  _globals['_IDENTIFIEDPOD']._serialized_start=894
+  _globals['_IDENTIFIEDPOD']._serialized_end=994
+  _globals['_DELIVERY']._serialized_start=997
+  _globals['_DELIVERY']._serialized_end=1271
 # @@protoc_insertion_point(module_scope)

@@ -83,3 +83,37 @@ class LeaveRequest(_message.Message):
 class LeaveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class IdentifyRequest(_message.Message):
+    __slots__ = ("asked",)
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    asked: _containers.RepeatedCompositeFieldContainer[AskedPod]
+    def __init__(self, asked: _Optional[_Iterable[_Union[AskedPod, _Mapping]]] = ...) -> None: ...
+
+class AskedPod(_message.Message):
+    __slots__ = ("address", "selector")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    selector: str
+    def __init__(self, address: _Optional[str] = ..., selector: _Optional[str] = ...) -> None: ...
+
+class IdentifyResponse(_message.Message):
+    __slots__ = ("pods",)
+    PODS_FIELD_NUMBER: _ClassVar[int]
+    pods: _containers.RepeatedCompositeFieldContainer[IdentifiedPod]
+    def __init__(self, pods: _Optional[_Iterable[_Union[IdentifiedPod, _Mapping]]] = ...) -> None: ...
+
+class IdentifiedPod(_message.Message):
+    __slots__ = ("namespace", "pod", "pod_uid", "flag_sets", "refusal")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    FLAG_SETS_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    pod: str
+    pod_uid: str
+    flag_sets: _containers.RepeatedScalarFieldContainer[str]
+    refusal: str
+    def __init__(self, namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., flag_sets: _Optional[_Iterable[str]] = ..., refusal: _Optional[str] = ...) -> None: ...

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from controller.delivery.claims import Place
+    from controller.proxy.node_pods import NodePod
 
 SYNC = SERVICE + "SyncFlags"
 FETCH = SERVICE + "FetchAllFlags"
@@ -77,6 +78,20 @@ class FakeReviews:
             raise Failed("ApiServerUnavailable", "down")
 
 
+@dataclass
+class FakeNodes:
+    """Pods by node; the evaluator's pod of a token `…#pod-N` runs on the node `N`."""
+
+    pods: dict[str, list[NodePod]] = field(default_factory=dict)
+
+    async def node_of(self, namespace: str, name: str, uid: str) -> str:
+        del namespace, uid
+        return name.removeprefix("pod-")
+
+    async def on_node(self, node: str) -> list[NodePod]:
+        return self.pods.get(node, [])
+
+
 def flags(value: str = "v", **metadata: Any) -> dict[str, Any]:
     """A document with one flag that says `value`."""
     flag = {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"}
@@ -103,10 +118,11 @@ class Scene:
         self.access = AccessReviews(self.reviews, clock=lambda: self.now, unix_time=lambda: self.now)
         limits = {"max_streams": 100, "max_streams_per_host": 100, "stream_seconds": 0, **options}
         self.pods = PodUids()
+        self.nodes = FakeNodes()
         self.proxy = Proxy(
             ProxyOptions(context={"region": "eu"}, auth=auth, **limits),
             self.access,
-            ReceiptPorts(self.pods, lambda: self.now),
+            ReceiptPorts(self.pods, self.nodes, lambda: self.now),
             loop,
             order_kinds=order_kinds,
         )

@@ -12,7 +12,7 @@
   | replace "registry.example/flagstaff-evaluator:0.1.0" (include "flagstaff.image" (dict "root" .root "name" "evaluator")) -}}
 {{- end -}}
 
-{{/* flagstaff.patch is what the values change of the Deployment of `name`: controller, proxy, admission or page. */}}
+{{/* flagstaff.patch is what the values change of the Deployment or DaemonSet of `name`. */}}
 {{- define "flagstaff.patch" -}}
 {{- $values := get .root.Values .name -}}
 {{- $env := list -}}
