@@ -136,7 +136,14 @@ _OWN_HOSTS: Final = {
     "gcp": re.compile(r"storage\.googleapis\.com"),
     "azure": re.compile(r"[a-z0-9]+\.blob\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)"),
 }
-"""The hosts that may receive the controller's own identity."""
+"""The hosts of stores that may receive the controller's own identity."""
+_OWN_REGISTRIES: Final = {
+    "aws": re.compile(r"[0-9]{12}\.dkr\.ecr(-fips)?\.[a-z]{2}(-[a-z]+)+-[0-9]+\.amazonaws\.com(\.cn)?"),
+    "azure": re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.azurecr\.(io|cn|us)"),
+    "gcp": re.compile(r"([a-z0-9]+(-[a-z0-9]+)*-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)"),
+}
+"""The hosts of registries that may receive it."""
+CLOUDS: Final = tuple(_OWN_REGISTRIES)
 
 
 def is_endpoint(url: str) -> bool:
@@ -167,10 +174,20 @@ def require_own_host(provider: str, url: str) -> None:
     """Raise InvalidTextError for a store that is another's: it could use a token of ours."""
     hosts = _OWN_HOSTS.get(provider)
     if hosts is not None and url and not hosts.fullmatch(urlsplit(url).hostname or ""):
-        raise InvalidTextError(
-            f"without secretRef it must be a host of {provider}: the controller's own identity is shown to "
-            "no other"
-        )
+        raise _not_own(provider)
+
+
+def require_own_registry(provider: str, address: ArtifactAddress) -> None:
+    """Raise InvalidTextError for a registry that is another's, or at another port."""
+    if not _OWN_REGISTRIES[provider].fullmatch(address.host):
+        raise _not_own(provider)
+
+
+def _not_own(provider: str) -> InvalidTextError:
+    return InvalidTextError(
+        f"without secretRef it must be a host of {provider}: the controller's own identity is shown to "
+        "no other"
+    )
 
 
 class Transport(StrEnum):

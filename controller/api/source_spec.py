@@ -19,6 +19,7 @@ from controller.api.addresses import (
     parse_address,
     parse_location,
     require_own_host,
+    require_own_registry,
     url_of,
 )
 from controller.api.fields import (
@@ -292,8 +293,28 @@ class LayerSelector(Model):
     """`extract`: the files in the layer's tar.gz. `copy`: the layer as one file, named by its title."""
 
 
-class OciSpec(Model):
+_IDENTITY: Final = (
+    "without secretRef, aws, azure and gcp use the controller's own identity, which is sent by no proxy, "
+    "authority or connection of yours: remove proxySecretRef, certSecretRef and insecure, or set secretRef"
+)
+_IDENTITY_RULE: Final = SpecRule(
+    "has(self.secretRef) || !has(self.provider) || self.provider == 'generic' || "
+    "!has(self.proxySecretRef) && !has(self.certSecretRef) && !(has(self.insecure) && self.insecure)",
+    _IDENTITY,
+)
+
+
+def _identity_problems(spec: OciSpec | BucketSpec, field: str) -> Iterator[SpecProblem]:
+    """Return the problem of the spec's `field`, if the identity would take a way of the source's."""
+    routed = spec.proxy_secret_ref is not None or spec.cert_secret_ref is not None or spec.insecure
+    if spec.uses_own_identity and routed:
+        yield SpecProblem(f"spec.{field}", _IDENTITY, "IdentityDenied")
+
+
+class OciSpec(RuledModel):
     """An artifact in a container registry."""
+
+    RULES = (_IDENTITY_RULE,)
 
     url: Annotated[str, Field(max_length=2048), in_schema(pattern="^oci://.+$"), that(parse_address)]
     """The repository, `oci://HOST/REPOSITORY`, without a tag, which belongs in `ref`."""
@@ -301,6 +322,10 @@ class OciSpec(Model):
     """What to follow. If several are set, the first of `digest`, `semver` and `tag` is used, as with Flux."""
     layer_selector: LayerSelector = LayerSelector()
     """Which layer holds the files, and how; the first layer, a tar.gz, if it is not set."""
+    provider: Literal["generic", "aws", "azure", "gcp"] = "generic"
+    """Without `secretRef`, `aws`, `azure` and `gcp` log in with the controller's own identity: to
+    registries of Amazon (ECR), Azure (ACR) and Google.
+    """
     secret_ref: LocalReference | None = None
     """A Secret in the same namespace of type `kubernetes.io/dockerconfigjson`."""
     cert_secret_ref: LocalReference | None = None
@@ -313,6 +338,20 @@ class OciSpec(Model):
     """
     insecure: bool = False
     """Whether to speak plain HTTP with the registry."""
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """Return the problems in a cluster, which has no login of a user."""
+        if self.uses_own_identity:
+            try:
+                require_own_registry(self.provider, parse_address(self.url))
+            except InvalidTextError as error:
+                yield SpecProblem("spec.oci.url", str(error), error.reason)
+        yield from _identity_problems(self, "oci")
+
+    @property
+    def uses_own_identity(self) -> bool:
+        """Whether the controller's own identity in the cloud reads the artifact."""
+        return self.secret_ref is None and self.provider != "generic"
 
 
 _AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?/?$"
@@ -328,12 +367,6 @@ class StsSpec(Model):
     """The URL of the service, such as `https://sts.eu-west-1.amazonaws.com`; only hosts of AWS, which
     receive the identity.
     """
-
-
-_IDENTITY: Final = (
-    "without secretRef, aws, azure and gcp use the controller's own identity, which is sent by no proxy, "
-    "authority or connection of yours: remove proxySecretRef, certSecretRef and insecure, or set secretRef"
-)
 
 
 class BucketSpec(RuledModel):
@@ -355,11 +388,7 @@ class BucketSpec(RuledModel):
             "sts works only with provider aws and without secretRef",
             lambda bucket: bucket.sts is None or (bucket.provider == "aws" and bucket.secret_ref is None),
         ),
-        SpecRule(
-            "has(self.secretRef) || !has(self.provider) || self.provider == 'generic' || "
-            "!has(self.proxySecretRef) && !has(self.certSecretRef) && !(has(self.insecure) && self.insecure)",
-            _IDENTITY,
-        ),
+        _IDENTITY_RULE,
     )
 
     provider: Literal["generic", "aws", "gcp", "azure"] = "generic"
@@ -405,9 +434,7 @@ class BucketSpec(RuledModel):
                 require_own_host(self.provider, url)
         except InvalidTextError as error:
             yield SpecProblem("spec.bucket.endpoint", str(error), error.reason)
-        routed = self.proxy_secret_ref is not None or self.cert_secret_ref is not None or self.insecure
-        if self.uses_own_identity and routed:
-            yield SpecProblem("spec.bucket", _IDENTITY, "IdentityDenied")
+        yield from _identity_problems(self, "bucket")
 
     @property
     def uses_own_identity(self) -> bool:

@@ -436,8 +436,8 @@ def providers_of(
         hosts=hosts,
         limits=limits,
     )
-    oci = OciFactory(secret, authors=authors, hosts=hosts)
     identity = not settings.deny_cloud_identity
+    oci = OciFactory(secret, authors=authors, hosts=hosts, cloud_identity=identity)
     bucket = BucketFactory(secret, hosts, authors=authors, cloud_identity=identity)
     return {"git": git, "oci": oci, "bucket": bucket}
 

@@ -310,8 +310,8 @@ class ControllerSettings(InjectionSettings, SharedSettings):
     )
     deny_cloud_identity: bool = Field(
         default=False,
-        description="let no source read a bucket with the controller's own identity at AWS, Azure or Google: "
-        "each needs a Secret",
+        description="let no source read a bucket or registry with the controller's own identity at AWS, "
+        "Azure or Google: each needs a Secret",
     )
     page_url: str = Field(
         default="",

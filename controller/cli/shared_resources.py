@@ -217,6 +217,7 @@ REGISTER: Final = (
             "controller.runtime.http_client:_contexts",
             "controller.sources.oci_backend:public_root",
             "controller.sources.oci_registry:_tokens",
+            "controller.sources.registry_identity:_kept",
         ),
     ),
     SharedResource(

@@ -23,7 +23,7 @@ from controller.sources.bucket_backend import CLIENT, TASK, BucketBackend, in_he
 from controller.sources.bucket_listing import ManifestTrust
 from controller.sources.bucket_place import Bucket, Scheme, azure_account
 from controller.sources.deadline import Deadline, LimitedTasks
-from controller.sources.secrets import Secrets, in_cluster
+from controller.sources.secrets import NO_IDENTITY, Secrets, in_cluster
 from controller.sources.signing_keys import epoch
 from evaluator.host.system_proxies import system_proxy
 
@@ -163,10 +163,6 @@ ADVICE: Final = {
     "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
 }
 
-_NO_IDENTITY: Final = (
-    "spec.bucket.secretRef is missing, and --deny-cloud-identity lets no source of provider {} use the "
-    "controller's own identity; name a Secret"
-)
 _STORES: Final = {"generic": Scheme.S3, "aws": Scheme.S3, "gcp": Scheme.GOOGLE, "azure": Scheme.AZURE}
 _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
@@ -240,7 +236,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
     def _require_usable(self, spec: BucketSpec) -> None:
         """Raise Stalled where the spec is invalid, or uses an identity that it may not use."""
         if spec.uses_own_identity and not self._cloud_identity:
-            raise Stalled("IdentityDenied", _NO_IDENTITY.format(spec.provider))
+            raise Stalled("IdentityDenied", NO_IDENTITY.format("bucket", spec.provider))
         with stall_on_invalid_text():
             require(spec.cluster_problems())
 

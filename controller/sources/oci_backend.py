@@ -9,7 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.addresses import DEFAULT_TAG, ArtifactAddress, parse_address
+from controller.api.addresses import CLOUDS, DEFAULT_TAG, ArtifactAddress, parse_address
+from controller.api.fields import require
 from controller.api.meta import AUTHOR
 from controller.api.parsing import compile_pattern
 from controller.api.source_spec import LayerSelector, OciReference, OciSpec, VerifySpec
@@ -18,7 +19,7 @@ from controller.runtime.helpers import Helpers
 from controller.runtime.http_client import Route
 from controller.runtime.limits import Places
 from controller.runtime.secret_texts import Tls, proxy_url
-from controller.runtime.setbacks import Failed, Waiting, stall_on_invalid_text
+from controller.runtime.setbacks import Failed, Stalled, Waiting, stall_on_invalid_text
 from controller.sources.backend import (
     NOTHING_ACCEPTED,
     AcceptedRevision,
@@ -43,7 +44,8 @@ from controller.sources.oci_registry import (
     login_from,
 )
 from controller.sources.oci_signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
-from controller.sources.secrets import Secrets, in_cluster
+from controller.sources.registry_identity import IdentityLogins
+from controller.sources.secrets import NO_IDENTITY, Secrets, in_cluster
 from controller.sources.signing_keys import epoch
 from controller.sources.source_files import quarantine
 from controller.sources.versions import highest, near, shorten_list
@@ -221,9 +223,20 @@ _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
 class OciFactory(BackendFactory[OciSpec]):
     """Opens artifacts; all share connections and the tokens that were given to them."""
 
-    def __init__(self, secret: ReadSecret, *, authors: bool = True, hosts: Hosts | None = None) -> None:
-        """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere."""
+    def __init__(
+        self,
+        secret: ReadSecret,
+        *,
+        authors: bool = True,
+        hosts: Hosts | None = None,
+        cloud_identity: bool = True,
+    ) -> None:
+        """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere.
+        `cloud_identity`: whether sources without a Secret may use the controller's own identity.
+        """
         self._client = RegistryClient(hosts)
+        self._cloud_identity = cloud_identity
+        self._own = {provider: IdentityLogins(provider) for provider in CLOUDS}
         self._secrets = Secrets(secret)
         self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE, resource="registries")
         self._helpers = Helpers((MODULE,))
@@ -234,6 +247,9 @@ class OciFactory(BackendFactory[OciSpec]):
         """The source that `spec` and its Secrets describe. Raises Setback."""
         with stall_on_invalid_text():
             address, namespace = parse_address(spec.url, insecure=spec.insecure), request.key.namespace
+            require(spec.cluster_problems())
+        if spec.uses_own_identity and not self._cloud_identity:
+            raise Stalled("IdentityDenied", NO_IDENTITY.format("oci", spec.provider))
         trust = await self._trust(request)
         tls = Tls()
         secret = await self._secrets.optional(spec.cert_secret_ref, request, "spec.oci.certSecretRef")
@@ -249,7 +265,8 @@ class OciFactory(BackendFactory[OciSpec]):
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
-        access = RegistryAccess(login, Route(tls, proxy, namespace))
+        own = self._own[spec.provider] if spec.uses_own_identity else None
+        access = RegistryAccess(login, own, Route(tls, proxy, namespace))
         deadline = Deadline(request.timeout, str(address))
         return OciBackend(
             Registry(Scope(address, access), self._client),
@@ -265,6 +282,8 @@ class OciFactory(BackendFactory[OciSpec]):
     async def close(self) -> None:
         """Close the connections, and end the helpers."""
         await self._client.close()
+        for logins in self._own.values():
+            await logins.close()
         await self._helpers.close()
 
     async def _trust(self, request: FetchRequest) -> CosignTrust | None:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cachetools import TLRUCache
 from yarl import URL
@@ -58,11 +58,20 @@ class RegistryLogin:
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
+class OwnLogins(Protocol):
+    """Logins for the controller's own identity at a provider of registries."""
+
+    async def login(self, host: str, *, refused: bool) -> RegistryLogin:
+        """Return the login of a registry; another than before if the registry `refused` it. Raises Failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
     """Credentials for a registry, and the way to it."""
 
     login: RegistryLogin | None = None
+    own: OwnLogins | None = None
+    """Gives the login, where it is that of the controller's own identity."""
     route: Route = DIRECT
 
     @property
@@ -173,6 +182,11 @@ class Scope:
     access: RegistryAccess
     actions: str = "pull"
 
+    @property
+    def most_logins(self) -> int:
+        """How often one request may log in: once anew where a login may have been withdrawn since."""
+        return 1 if self.access.own is None else 2
+
     def is_own(self, url: URL) -> bool:
         """Whether a URL is the registry's."""
         return url.origin() == URL(self.address.origin)
@@ -221,7 +235,7 @@ class RegistryClient:
                     if answer.status < 300:
                         yield answer
                         return
-                    if answer.status == 401 and scope.is_own(url) and logins == 0:
+                    if answer.status == 401 and scope.is_own(url) and logins < scope.most_logins:
                         logins += 1
                         self._tokens.pop(scope, None)
                         challenges = challenges_of(answer.headers.getall("WWW-Authenticate", []))
@@ -231,18 +245,36 @@ class RegistryClient:
                         continue
                     else:
                         raise await _refusal(scope.address, answer)
-                self._tokens[scope] = await self._login(scope, challenges)
+                self._tokens[scope] = await self._login(scope, challenges, refused=bool(login))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.close()
 
-    async def _login(self, scope: Scope, challenges: Mapping[str, dict[str, str]]) -> tuple[str, float]:
-        """Return the header that answers a challenge, and the seconds for which it is kept."""
-        login = scope.access.login
+    async def _login(
+        self, scope: Scope, challenges: Mapping[str, dict[str, str]], *, refused: bool
+    ) -> tuple[str, float]:
+        """Return the header that answers a challenge, and the seconds for which it is kept. `refused`:
+        whether the registry refused the last one.
+        """
+        login, own = scope.access.login, scope.access.own
         bearer = challenges.get("bearer", {})
         if bearer.get("realm"):
-            return await self._token(scope, bearer)
+            realm = _realm(scope, bearer["realm"])
+            if own is None:
+                return await self._token(scope, realm, bearer, login)
+            login = await own.login(scope.address.host, refused=refused)
+            try:
+                return await self._token(scope, realm, bearer, login)
+            except Failed as failed:
+                if failed.reason != "AuthenticationFailed":
+                    raise
+                other = await own.login(scope.address.host, refused=True)
+                if other == login:
+                    raise
+            return await self._token(scope, realm, bearer, other)
+        if own is not None:
+            login = await own.login(scope.address.host, refused=refused)
         if login is None:
             raise _access_failure(scope, "the registry asks for a login")
         if "basic" not in challenges:
@@ -250,13 +282,13 @@ class RegistryClient:
             raise _access_failure(scope, f"the registry asks for {asked[:100]}")
         return login.basic, _BASIC_SECONDS
 
-    async def _token(self, scope: Scope, bearer: Mapping[str, str]) -> tuple[str, float]:
+    async def _token(
+        self, scope: Scope, realm: URL, bearer: Mapping[str, str], login: RegistryLogin | None
+    ) -> tuple[str, float]:
         """`bearer`: the parameters of its challenge."""
-        realm = _realm(scope, bearer["realm"])
         query = {"scope": f"repository:{scope.address.repository}:{scope.actions}"}
         if bearer.get("service"):
             query["service"] = bearer["service"]
-        login = scope.access.login
         headers = {"Authorization": login.basic} if login is not None else {}
         async with self._http.request(
             "GET", realm.update_query(query), headers=headers, route=scope.route(realm)
@@ -309,7 +341,10 @@ def _realm(scope: Scope, text: str) -> URL:
     realm = scope.require_encrypted(parse_url(text), failure)
     if scope.access.login is not None:
         scope.access.login.binding.require(realm.host or "")
-    if realm.scheme == "http" and realm.host != URL(scope.address.origin).host:
+    elsewhere = realm.host != URL(scope.address.origin).host
+    if elsewhere and scope.access.own is not None:
+        raise _access_failure(scope, f"its token service is on another host, {realm.host}")
+    if elsewhere and realm.scheme == "http":
         raise _access_failure(
             scope, f"the registry's token service is on another host, {realm.host}, without https"
         )

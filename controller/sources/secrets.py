@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     """(namespace, name, service account) -> a Secret's content, None if there is none; raises Failed."""
 
 
+NO_IDENTITY: Final = (
+    "spec.{}.secretRef is missing, and --deny-cloud-identity lets no source of provider {} use the "
+    "controller's own identity; name a Secret"
+)
 MISSING: Final = "AuthenticationFailed"
 """The reason for a missing Secret, as in Flux."""
 
