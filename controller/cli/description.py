@@ -14,11 +14,12 @@ from controller.cli.output import Column, table
 from controller.cli.printing import printable, short
 from controller.cli.rollout_view import candidate_sections, history_lines
 from controller.delivery.actions import Who
+from controller.delivery.flag_state import held_text
 from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import artifact_of
 from controller.delivery.set_state import SetState, Verdict
-from controller.delivery.state_words import advice, held_text, laggard_text, layer_text, problem_text
+from controller.delivery.state_words import advice, laggard_text, layer_text, problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +79,7 @@ def state_sections(state: SetState) -> Iterator[str]:
     sections = {
         "Withheld from users": [short(layer_text(layer)) for layer in state.withheld],
         "Problems": [problem_text(problem) for problem in state.newest.problems],
-        "Held flags": [short(held_text(flag)) for flag in state.held],
+        "Held flags": [short(held_text(flag, state.newest.problems)) for flag in state.held],
         "Evaluators that lag": [short(laggard_text(laggard)) for laggard in state.served.laggards],
         "To do": [
             advice(wait.actions[0], state.where)[0]

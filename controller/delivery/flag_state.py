@@ -12,9 +12,9 @@ from evaluator.flags.marks import OverrideMark, OwnRule, RolloutMark, override_m
 from evaluator.flags.model import HELD_FROM_KEY, Flag, FlagSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from controller.api.flagset_status import ProblemStatus
+    from controller.api.flagset_status import HeldFlag, ProblemStatus
     from controller.delivery.set_state import CandidateLayer, OverrideLayer, SetState
 
 
@@ -54,7 +54,7 @@ class FlagState:
 
     @property
     def held(self) -> bool:
-        """Whether its newest definition is bad, and an earlier one is served, or none."""
+        """Whether its newest definition is not served, but an earlier one, or none."""
         return bool(self.held_from) or self.flag is None
 
 
@@ -102,6 +102,18 @@ def _is_error(problem: ProblemStatus) -> bool:
     return problem.severity == "error"
 
 
+def held_text(flag: HeldFlag, problems: Iterable[ProblemStatus]) -> str:
+    """One flag that is served as an earlier revision has it; `problems` are those of its set."""
+    own = [problem for problem in problems if flag_of(problem) == flag.name]
+    return f"{flag.name}: served as in {flag.revision or 'an earlier revision'}; {_hold_text(own)}"
+
+
+def _hold_text(problems: Iterable[ProblemStatus]) -> str:
+    """Why a flag is served as an earlier revision has it: a mistake, a policy, a test or a guard."""
+    why = next((f": {problem.message}" for problem in problems if _is_error(problem)), "")
+    return f"its newest version is held{why}"
+
+
 def flag_notes(state: FlagState) -> tuple[str, ...]:
     """Why not everybody gets the newest definition of a flag, by its own rules; empty: everybody does."""
     return (*_override_notes(state), *_rollout_notes(state), *_held_notes(state))
@@ -136,8 +148,8 @@ def _rollout_notes(state: FlagState) -> Iterator[str]:
 
 def _held_notes(state: FlagState) -> Iterator[str]:
     if state.flag is None and state.kept:
-        yield "its newest definition is bad: evaluators that have an earlier one serve that"
+        yield f"{_hold_text(state.problems)}; evaluators that have an earlier one serve that"
     elif state.flag is None:
-        yield "not served: it has no good definition"
+        yield f"not served: {_hold_text(state.problems)}"
     elif state.held_from:
-        yield f"served as in {state.held_from}: its newest definition is bad"
+        yield f"served as in {state.held_from}: {_hold_text(state.problems)}"

@@ -27,12 +27,12 @@ from controller.delivery.actions import (
     Who,
 )
 from controller.delivery.digests import names_revision
+from controller.delivery.flag_state import held_text
 from controller.delivery.set_state import CandidateLayer, Layer, Reach, SetState, Verdict
 from controller.delivery.state_words import (
     NAMED,
     candidate_text,
     end_text,
-    held_text,
     laggard_texts,
     layers_text,
     names_text,
@@ -215,7 +215,7 @@ def _problems(state: SetState, resources: Iterable[Resource]) -> Iterator[Wait]:
         fixes = tuple(FixFlag(problem.file or "", problem.line) for problem in newest.problems[:NAMED])
         yield Wait(Sort.PROBLEM, ready.reason, subject, newest.message, Who.COMMIT, ready.since, fixes)
     if state.held:
-        message = "; ".join(held_text(flag) for flag in state.held[:NAMED])
+        message = "; ".join(held_text(flag, newest.problems) for flag in state.held[:NAMED])
         rest = len(state.held) - NAMED
         message += f"; {rest} more" if rest > 0 else ""
         yield Wait(Sort.HELD, "Held", subject, message, Who.COMMIT, ready.since)

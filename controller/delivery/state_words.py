@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from controller.api.featureflagconfiguration import LaggardStatus
-    from controller.api.flagset_status import HeldFlag, ProblemStatus
+    from controller.api.flagset_status import ProblemStatus
 
 NAMED: Final = 5
 """Most things of a kind that a sentence names; the rest are counted."""
@@ -213,11 +213,6 @@ def laggard_texts(served: Served) -> tuple[str, ...]:
     lines = [laggard_text(laggard) for laggard in served.laggards[: served.lagging]]
     rest = served.lagging - len(lines)
     return (*lines, f"and {rest} more") if rest > 0 and lines else tuple(lines)
-
-
-def held_text(flag: HeldFlag) -> str:
-    """One flag that is served as an earlier revision has it."""
-    return f"{flag.name}: served as in {flag.revision or 'an earlier revision'}, its newest definition is bad"
 
 
 def meanwhile_text(state: SetState) -> str:

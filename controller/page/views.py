@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.authoring.flag_calendar import CalendarEntry, calendar_lines, step_entry, to_come
+from controller.delivery.flag_state import held_text
 from controller.delivery.reach import Reached, ReachTarget, reach
 from controller.delivery.set_state import Reach, SetState
-from controller.delivery.state_words import held_text, laggard_texts, meanwhile_text
+from controller.delivery.state_words import laggard_texts, meanwhile_text
 from controller.page.delivery_facts import pending_work, timeline
 from controller.page.flag_rows import (
     PERIODS,
@@ -103,7 +104,10 @@ def _details(visit: Visit, shown: DeliveryRow) -> dict[str, Any]:
     return {
         "state": state,
         "steps": timeline(state, shown.reached, known),
-        "meanwhile": [*map(held_text, state.held), meanwhile_text(state)],
+        "meanwhile": [
+            *(held_text(flag, state.newest.problems) for flag in state.held),
+            meanwhile_text(state),
+        ],
         "calendar": [*calendar_lines(_calendar(visit, shown))],
         "laggards": laggard_texts(state.served) or tuple(behind),
         "members": known[:MOST_MEMBERS],

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from controller.api.flagset_status import ProblemStatus
-from controller.delivery.flag_state import flag_of, flag_states
+from controller.delivery.flag_state import flag_notes, flag_of, flag_states, held_text
 from evaluator.flags.model import HELD_FROM_KEY
 from evaluator.flags.overrides import Override
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
@@ -35,6 +35,25 @@ def test_a_flag_without_a_good_definition_is_listed_with_its_problem() -> None:
     state = replace(state, newest=replace(state.newest, problems=(problem,)))
     missing = flag_states(state, flags(BANNER))["new.pay"]
     assert (missing.flag, missing.held, missing.problems) == (None, True, (problem,))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'the deletion of "banner" waits: 12 requests in 7 days',
+        'policy owned (Hold): flag "banner": name an owner',
+        'the test "all see it" fails: expected variant "on"; came variant "off"',
+    ],
+)
+def test_a_held_flag_is_told_with_the_reason(message: str) -> None:
+    state = WORLDS["a flag is held"].state
+    problem = ProblemStatus(severity="error", flag="banner", message=message)
+    other = ProblemStatus(severity="error", path="$.flags.other", message="bad")
+    state = replace(state, newest=replace(state.newest, problems=(other, problem)))
+    why = f"its newest version is held: {message}"
+    assert flag_notes(flag_states(state, flags(BANNER))["banner"]) == (f"served as in {OLD}: {why}",)
+    [held] = state.held
+    assert held_text(held, state.newest.problems) == f"banner: served as in {OLD}; {why}"
 
 
 def test_a_warning_alone_adds_no_flag() -> None:

@@ -27,7 +27,7 @@ FILE = Path(__file__).parent / "pairs.txt"
 USERS = 1_000
 MEETING = [pair for pair in pairs() if pair not in APART]
 TOLD = {
-    "held flag": "newest definition is bad",
+    "held flag": "newest version is held",
     "deletion guard": "it would remove 5 of 6 flags",
     "override": 'FlagOverride checkout.banner: flag "banner" is "off" until',
     "remote provider": "1 flag of https://flags.example.com/v1 at 7",

@@ -130,7 +130,7 @@ def test_a_typo_alone_shows_the_flag_as_held_in_the_list_and_on_its_page() -> No
     )  # fmt: skip
     assert [row.key for row in select_flags(shown, FlagFilter(state="held"), NOW).rows] == ["banner"]
     for target in ("/ui", "/ui/flag?key=banner"):
-        assert "Served as in main@sha1:aaaaaaaaaaaa: its newest definition is bad" in text(
+        assert "Served as in main@sha1:aaaaaaaaaaaa: its newest version is held: " in text(
             ask(FakeSource([shown]), target)
         )
 
@@ -170,7 +170,7 @@ def test_a_flag_without_a_good_definition_is_listed_with_what_is_wrong() -> None
     problem = problem.model_copy(update={"path": "$.flags.pay.defaultVarient"})
     state = replace(state, newest=replace(state.newest, problems=(problem,)))
     shown = ShownSet("shop/checkout", flags(PLAIN), compile_flag_set(flags(PLAIN)), OLD, state=state)
-    assert "Not served: it has no good definition" in text(ask(FakeSource([shown]), "/ui"))
+    assert "Not served: its newest version is held: " in text(ask(FakeSource([shown]), "/ui"))
     page = text(ask(FakeSource([shown]), "/ui/flag?key=pay"))
     assert "flags/base.json:4:9: error:" in page
     assert "What if" not in page

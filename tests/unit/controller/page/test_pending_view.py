@@ -75,7 +75,8 @@ def test_a_command_in_a_message_keeps_its_whole_digest() -> None:
 
 def test_held_flags_say_which_revision_is_served() -> None:
     [item] = items_under("Held flags", WORLDS["a flag is held"].objects)
-    assert item.message == f"banner: served as in {OLD}, its newest definition is bad"
+    why = '"defaultVarient" is unknown; did you mean "defaultVariant"?'
+    assert item.message == f"banner: served as in {OLD}; its newest version is held: {why}"
 
 
 def test_a_typo_is_counted_beside_the_view_s_name_also_where_nothing_else_changed() -> None:
