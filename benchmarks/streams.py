@@ -17,10 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import starmap
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.footprint import megabytes
+from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
 from benchmarks.servers import PINNED
 from benchmarks.serving import document
@@ -29,6 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHANGES = 50
+WORDS = [f"{Random(n).getrandbits(40):x}" for n in range(300)]
+SETS = (
+    (21, 10_000, "identity"), (21, 10_000, "gzip"), (1_000, 10_000, "identity"), (1_000, 10_000, "gzip"),
+    (10_000, 1_000, "identity"), (10_000, 1_000, "gzip"),
+)  # fmt: skip
+"""Flags, streams, and what clients accept: 10,000 streams of the largest set are 30 GB a change."""
 EVENTS = "/flagd.evaluation.v1.Service/EventStream"
 SYNC = "/flagd.sync.v1.FlagSyncService/SyncFlags"
 FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
@@ -37,9 +46,9 @@ FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
 class Evaluator:
     """One that follows a file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, flags: dict[str, Any]) -> None:
         self._file = folder / "flags.json"
-        self._flags = json.loads(document(100))
+        self._flags = {"flags": flags}
         self._number = 0
         self.change()
         self._process = subprocess.Popen(
@@ -75,9 +84,9 @@ class Evaluator:
 
 
 @contextlib.contextmanager
-def evaluator() -> Iterator[Evaluator]:
+def evaluator(flags: dict[str, Any] | None = None) -> Iterator[Evaluator]:
     with tempfile.TemporaryDirectory() as folder:
-        running = Evaluator(Path(folder))
+        running = Evaluator(Path(folder), flags or json.loads(document(100))["flags"])
         try:
             yield running
         finally:
@@ -87,8 +96,8 @@ def evaluator() -> Iterator[Evaluator]:
 class Crowd:
     """A process of subscribers."""
 
-    def __init__(self, port: int, path: str, connections: int, streams: int) -> None:
-        words = [str(port), path, str(connections), str(streams)]
+    def __init__(self, port: int, path: str, connections: int, streams: int, *encoding: str) -> None:
+        words = [str(port), path, str(connections), str(streams), *encoding]
         self._process = subprocess.Popen(
             ["taskset", "-c", "1", sys.executable, "-m", "benchmarks.subscribers", *words],
             stdin=subprocess.PIPE,
@@ -167,6 +176,51 @@ def at_once(port: str, path: str, connections: int, streams: int) -> dict[str, o
     }
 
 
+def varied(flags: int) -> dict[str, Any]:
+    """Flags of 0.4 KB each that differ as those of people do, so that gzip finds what it finds in them."""
+    random = Random(flags)
+    return {
+        f"{random.choice(WORDS)}-{random.choice(WORDS)}-{number}": {
+            "state": "ENABLED",
+            "variants": {"on": True, "off": False},
+            "defaultVariant": "off",
+            "targeting": {
+                "if": [
+                    {"in": [{"var": "country"}, random.sample(WORDS, 4)]}, "on",
+                    {"fractional": [["on", share := random.randrange(100)], ["off", 100 - share]]},
+                ]
+            },
+            "metadata": {"owner": f"team-{random.choice(WORDS)}", "flagstaff.dev/file": f"{number}.yaml",
+                         "ticket": f"{random.choice(WORDS)}-{random.randrange(10**5)}"},
+        }
+        for number in range(flags)
+    }  # fmt: skip
+
+
+def compressed(flags: int, streams: int, encoding: str) -> dict[str, object]:
+    """Three changes of a set of so many flags for clients that accept gzip, or `identity` alone."""
+    with evaluator(varied(flags)) as running:
+        crowd = Crowd(running.ports["sync"], SYNC, streams, 1, encoding)
+        found, spent = [], []
+        for _ in range(3):
+            before = cpu_seconds(running.pid)
+            found.append(crowd.change(running))
+            spent.append(cpu_seconds(running.pid) - before)
+        resident = megabytes(running.pid)
+        crowd.stop()
+    return {
+        "flags": flags,
+        "streams": streams,
+        "encoding": encoding,
+        "MB a change": median([each["bytes"] / 1e6 for each in found]),
+        "CPU s a change": median(spent),
+        "rename to last subscriber, s": median([each["ms"] / 1000 for each in found]),
+        "first to last subscriber, s": median([each["spread"] for each in found]),
+        "MB resident": resident,
+        "lost": sum(streams - each["received"] for each in found),
+    }
+
+
 def main() -> None:
     """On the evaluation port and on the sync port."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -182,6 +236,7 @@ def main() -> None:
             at_once("sync", SYNC, 10_000, 1),
         ],
     )  # fmt: skip
+    keep("streams: a change for clients with and without gzip", list(starmap(compressed, SETS)))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def read_report(request: ReportRequest, now: float) -> MemberReport:
     )
 
 
-LATEST: Final = 60.0
+LATEST: Final = 75.0
 """Most seconds between two reports of a member in which nothing changes: evaluators wait no longer."""
 MOST_CLAIMED: Final = 50_000
 """Members without a reviewed token, of all flag sets: anyone can claim to be one."""

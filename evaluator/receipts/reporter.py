@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 PERIOD: Final = 5.0
 """Seconds between two receipts without a change, until the server sets another period."""
-_LONGEST_PERIOD: Final = 60.0
+_LONGEST_PERIOD: Final = 90.0
 _JITTER: Final = 0.2
 AGAIN: Final = 1.0
 _LEAST: Final = 0.02

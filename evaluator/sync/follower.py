@@ -165,7 +165,7 @@ class Follower:
             if fault.reason != RENEWAL:
                 await self._mark_stale(fault)
             if answered and clock() - began > self._proven:
-                self._backoff.reset()
+                self._backoff.reset(spread=fault.reason != RENEWAL)
             await asyncio.sleep(self._backoff.pause())
 
     async def _on_event(self, event: SourceEvent) -> None:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 CAP: Final = 10.0
 """Longest pause between two tries, in seconds."""
 _BACKOFF: Final = Backoff(first=0.2, most=CAP, jitter=0.5)
+_LOST: Final = Backoff(first=2.0, most=CAP, jitter=0.95)
+"""After a source that worked: thousands of evaluators lose a server at once and come to those that are left,
+where each costs a handshake, a review of its token and a whole flag set.
+"""
 _SPREAD: Final = 0.1
 """Part of an interval by which a poll is shifted at random, so that evaluators do not poll in step."""
 _LONGEST: Final = 86_400.0
@@ -72,15 +76,19 @@ class RetryPauses:
         """random: returns numbers from 0 to 1."""
         self._random = random
         self._failures = 0
+        self._spread = False
 
     def pause(self) -> float:
         """Seconds until the next try."""
         self._failures += 1
+        if self._spread:
+            self._spread = False
+            return _LOST.delay(1, self._random())
         return _BACKOFF.delay(self._failures, self._random())
 
-    def reset(self) -> None:
-        """Make the next pause short again, after a success."""
-        self._failures = 0
+    def reset(self, *, spread: bool = False) -> None:
+        """Make the next pause short again, after a success; `spread`: others lost the same server."""
+        self._failures, self._spread = 0, spread
 
 
 @dataclass(frozen=True, slots=True)

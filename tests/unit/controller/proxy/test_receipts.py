@@ -117,7 +117,10 @@ def test_members_are_asked_to_report_less_often_where_there_are_many(receipts: R
         report(receipts, pod=f"p{number}")
     assert report(receipts).next_ms == 7100
     receipts.reports_per_second = 1
-    assert report(receipts).next_ms == 60_000
+    assert report(receipts).next_ms == 71_000
+    for number in range(80):
+        report(receipts, pod=f"p{number}")
+    assert report(receipts).next_ms == 75_000
 
 
 def test_reports_of_deleted_pods_take_no_place_of_members(receipts: Receipts) -> None:

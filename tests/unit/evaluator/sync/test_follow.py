@@ -158,7 +158,7 @@ class Recorded(RetryPauses):
         self.asked.append("soon")
         return 0.0
 
-    def reset(self) -> None:
+    def reset(self, *, spread: bool = False) -> None:
         self.asked.append("reset")
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,3 +22,15 @@ def test_pauses_double_and_are_short_again_after_a_success() -> None:
     assert [backoff.pause() for _ in range(4)] == [0.2, 0.4, 0.8, 1.6]
     backoff.reset()
     assert backoff.pause() == 0.2
+    backoff.reset(spread=True)
+    assert [backoff.pause() for _ in range(2)] == [2.0, 0.4]
+
+
+def test_evaluators_that_lose_a_server_at_once_come_back_over_two_seconds() -> None:
+    random, starts = Random(1), Counter[int]()
+    for _ in range(20_000):
+        backoff = RetryPauses(random.random)
+        backoff.reset(spread=True)
+        starts[int(backoff.pause() * 10)] += 1
+    assert set(starts) == set(range(1, 20))
+    assert max(starts.values()) < 1_300
