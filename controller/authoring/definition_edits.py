@@ -156,6 +156,10 @@ def _insert(text: str, root: yaml.Node | None, path: Path, value: Json, in_json:
         dash = " " * parent.start_mark.column
         if at < len(items):
             start = text.rindex("-", 0, item.start_mark.index)
+            begin = text.rfind("\n", 0, start) + 1
+            if not text[begin:start].strip():
+                above = _above(text, begin, parent.start_mark.column)
+                return _splice(text, above, above, f"{dash}- {added}{_line_end(text)}")
             return _splice(text, start, start, f"- {added}{_line_end(text)}{dash}")
         end = _end_of_line(text, _end_of(text, item))
         return _splice(text, end, end, f"{_line_end(text)}{dash}- {added}")
@@ -180,7 +184,13 @@ def _remove(text: str, root: yaml.Node | None, path: Path, in_json: bool) -> str
     if parent.flow_style:
         if at + 1 < len(parts):
             return _splice(text, start, parts[at + 1][0].start_mark.index, "")
-        return _splice(text, _end_of(text, parts[at - 1][1]), end, "")
+        last = _end_of(text, parts[at - 1][1])
+        own = _COMMENT.match(text, end)
+        end = own.end() if own else end
+        # A comment behind the item before stays, in a line that ends.
+        remark = _COMMENT.match(text, text.index(",", last) + 1)
+        line_end = "" if text[end : end + 1] in {"\r", "\n"} else _line_end(text)
+        return _splice(text, last, end, f"{remark[0]}{line_end}" if remark else "")
     begin = text.rfind("\n", 0, start) + 1
     lead = text[begin:start].strip()
     if lead != ("-" if isinstance(parent, yaml.SequenceNode) else ""):
@@ -189,9 +199,7 @@ def _remove(text: str, root: yaml.Node | None, path: Path, in_json: bool) -> str
             raise LookupError(path)
         return _splice(text, start, parts[1][0].start_mark.index, "")
     column = parent.start_mark.column
-    lines = text[:begin].splitlines(keepends=True)
-    while lines and lines[-1].lstrip(" ").startswith("#") and _indent(lines[-1]) == column:
-        begin -= len(lines.pop())
+    begin = _above(text, begin, column)
     end = _end_of_line(text, end)
     for line in text[end:].splitlines(keepends=True)[1:]:
         if not line.lstrip(" ").startswith("#") or _indent(line) <= column:
@@ -202,6 +210,14 @@ def _remove(text: str, root: yaml.Node | None, path: Path, in_json: bool) -> str
     if before.endswith(blank * 2) and (at + 1 == len(parts) or after.startswith(blank)):
         before = before.removesuffix(blank)
     return before + after
+
+
+def _above(text: str, begin: int, column: int) -> int:
+    """Return where the comments directly above a line begin, in the column of what the line has."""
+    lines = text[:begin].splitlines(keepends=True)
+    while lines and lines[-1].lstrip(" ").startswith("#") and _indent(lines[-1]) == column:
+        begin -= len(lines.pop())
+    return begin
 
 
 def _splice(text: str, start: int, end: int, new: str) -> str:

@@ -241,6 +241,52 @@ def test_an_item_is_added_to_any_list_of_json_and_removed_again(
         assert without_value(made, "a.json", ("list", at)) == source
 
 
+def yaml_list(items: list[Any], *, form: str, data: st.DataObject) -> str:
+    """A list as the value of `in`, with comments between its items where the form allows these."""
+    texts = [
+        yaml.safe_dump(item, default_flow_style=True, width=10_000, allow_unicode=True) for item in items
+    ]
+    lines = [text.removesuffix("\n").removesuffix("\n...") for text in texts]
+    if form == "brackets":
+        return f"[{', '.join(lines)}]"
+    remarks = [data.draw(st.sampled_from(["", " # behind it"])) for _ in items]
+    leads = [data.draw(st.sampled_from(["", "      # above it\n"])) for _ in items]
+    if form == "block":
+        parts = zip(leads, lines, remarks, strict=True)
+        return "\n" + "".join(f"{lead}      - {line}{remark}\n" for lead, line, remark in parts).rstrip("\n")
+    commas = [","] * (len(items) - 1) + [""]
+    rows = zip(leads, lines, commas, remarks, strict=True)
+    return (
+        "[\n"
+        + "".join(f"{lead}      {line}{comma}{remark}\n" for lead, line, comma, remark in rows)
+        + "    ]"
+    )
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=200)
+@given(
+    st.lists(values, min_size=1, max_size=5),
+    st.sampled_from(["block", "brackets", "lines"]),
+    values,
+    st.data(),
+)
+def test_an_item_is_added_to_any_list_of_yaml_and_removed_again(
+    drawn: list[Any], form: str, value: Any, data: st.DataObject
+) -> None:
+    before = "# Who may.\n$evaluators:\n  team: # the first\n    in: "
+    after = "\n  # The next one.\n  other: {in: [{var: tier}, [gold]]}\n\nflags: {}\n"
+    source = f"{before}{yaml_list(drawn, form=form, data=data)}{after}".encode()
+    read = read_document(source, file="a.yaml")
+    assume(not read.findings and value_of(source, "a.yaml")["$evaluators"]["team"] == {"in": drawn})
+    at = data.draw(st.integers(0, len(drawn)))
+    path = ("$evaluators", "team", "in", at)
+    made = with_item(source, "a.yaml", path, value)
+    assert value_of(made, "a.yaml")["$evaluators"]["team"] == {"in": [*drawn[:at], value, *drawn[at:]]}
+    assert made.startswith(before.encode())
+    assert made.endswith(after.encode())
+    assert without_value(made, "a.yaml", path) == source
+
+
 @settings(derandomize=True, deadline=None, database=None, max_examples=300)
 @given(flags, st.sampled_from([None, 1, "\t"]), st.data())
 def test_any_json_takes_any_value(drawn: dict[str, Any], indent: Any, data: st.DataObject) -> None:
@@ -271,7 +317,7 @@ def _ends(buckets: list[list[Any]]) -> list[tuple[str, Fraction]]:
     return [(str(name), end) for (name, _), end in zip(buckets, ends, strict=True)]
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=500)
+@settings(derandomize=True, deadline=None, database=None, max_examples=200)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=5), st.integers(0, 4), st.integers(0, 10_000))
 def test_a_percentage_moves_no_more_users_than_its_share_changes(
     weights: list[int], at: int, hundredths: int
