@@ -1,0 +1,80 @@
+"""The evaluator of a node on a real API server, through a proxy with the rights of its manifest: it is told
+of the pods of its own node alone, and of their own flag sets. Addresses of the loopback are the pods'.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import urllib3
+
+from tests.clients.evaluator import evaluator
+from tests.cluster.api import path_of
+from tests.cluster.objects import Namespace
+from tests.cluster.patience import within
+from tests.cluster.proxies import flags, manifest, proxy
+from tests.worlds.objects import reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+
+ACCOUNT = "node-evaluator"
+
+
+def place_pod(space: Namespace, name: str, node: str, address: str, account: str = "default") -> None:
+    """A pod that a kubelet of `node` would run at this address, injected for the node's evaluator."""
+    record = json.dumps({"flagSet": f"{space.name}/shop"})
+    space.api.ask("POST", path_of("pod", space.name), {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": {
+            "flagstaff.dev/evaluator": "node", "flagstaff.dev/injected": record,
+        }},
+        "spec": {"nodeName": node, "serviceAccountName": account,
+                 "containers": [{"name": "app", "image": "app"}]},
+    })  # fmt: skip
+    status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
+    path = f"{path_of('pod', space.name, name)}/status"
+    space.api.ask("PATCH", path, status, "application/merge-patch+json")
+
+
+def ask(port: int, address: str, selector: str = "") -> tuple[int, Any]:
+    """The flag `hello` by OFREP, from a pod's address."""
+    pool = urllib3.HTTPConnectionPool("127.0.0.1", port, source_address=(address, 0))
+    headers = {"flagd-selector": selector} if selector else {}
+    answer = pool.request(
+        "POST", "/ofrep/v1/evaluate/flags/hello", json={"context": {}}, headers=headers, retries=False
+    )
+    said = answer.json()
+    return answer.status, said.get("value", said.get("errorDetails"))
+
+
+@pytest.mark.timeout(180)
+def test_pods_of_the_node_get_their_own_flag_sets(cluster: Plane, namespace: str, tmp_path: Path) -> None:
+    space = Namespace(cluster, namespace)
+    space.apply(*reader(ACCOUNT), *reader("app"))
+    space.apply(manifest(namespace, "shop", flags("one")))
+    for name, node, address, account in (
+        ("checkout", "n1", "127.0.0.2", "app"),
+        ("without-right", "n1", "127.0.0.3", "default"),
+        ("elsewhere", "n2", "127.0.0.4", "app"),
+        ("evaluator", "n1", "127.0.0.5", ACCOUNT),
+    ):
+        place_pod(space, name, node, address, account)
+    token = tmp_path / "token"
+    token.write_text(space.api.token(namespace, ACCOUNT, "flagstaff-proxy", kind="Pod", name="evaluator"))
+    options = ("--auth", "enforce", "--node-evaluators", f"{namespace}/{ACCOUNT}")
+    with proxy(cluster, tmp_path / "proxy", *options) as process:
+        source = {"uri": process.target, "provider": "grpc", "bearerTokenFile": str(token)}
+        with evaluator(f"--pods-from={json.dumps(source)}", cwd=tmp_path) as running:
+            port = running.next_event("listening")["ofrep"]
+            within(lambda: ask(port, "127.0.0.2") == (200, "one"), process.log_text)
+            status, why = ask(port, "127.0.0.3")
+            assert status == 403
+            assert f"system:serviceaccount:{namespace}:default may not get" in why
+            assert ask(port, "127.0.0.4") == (403, "no pod of this node has this address by itself")
+            space.apply(manifest(namespace, "shop", flags("two")))
+            within(lambda: ask(port, "127.0.0.2") == (200, "two"))
