@@ -107,6 +107,7 @@ ELSEWHERE: Final = {
     "kubectl ": "asks a cluster for objects that the page only names; the guides on a cluster type such",
     "flagstaff up s3://": "needs a store",
     "flagstaff push ": "needs a registry",
+    "flagstaff promote ": "needs a registry",
     "flagstaff migrate apply ": "needs a cluster of OpenFeature Operator",
     "flagstaff reconcile ": "asks a cluster",
     "flagstaff events ": "asks a cluster",

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.guides import PLAYED, ROOT, play
+from tests.registry.program import run_registry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LONG: Final = pytest.mark.long
+OPTIONS: Final = {"--sign": "../ci.key", "--verify-key": "../ci.pub"}
 GUIDES: Final = sorted(f"docs/guides/{path.name}" for path in ROOT.glob("docs/guides/*.md"))
 """Those below docs/guides/on-a-cluster are run by tests/cluster/test_guides.py."""
 
@@ -27,6 +29,19 @@ def test_every_command_of_another_page_prints_what_the_page_says(page: str, tmp_
     end = "## `--output json`" if page == "docs/up.md" else ""
     words = {"/home/ada": str(tmp_path), "/var/lib/flagstaff": f"{tmp_path}/state"}
     play(page, tmp_path, prologue=PLAYED[page], end=end, commands_only=not end, words=words)
+
+
+def test_what_ci_does_for_clusters_that_pull_prints_what_the_page_says(tmp_path: Path) -> None:
+    registry, home = tmp_path / "registry", tmp_path / "home"
+    registry.mkdir()
+    home.mkdir()
+    with run_registry(registry) as port:
+        insecure = {f"{word} {name}": f"{word} {name} --insecure" for word, name in OPTIONS.items()}
+        play(
+            "docs/clusters-by-pull.md", home, prologue=PLAYED["docs/up.md"], commands_only=True,
+            elsewhere=("flagstaff promote oci://registry.example.com/shop/flags@", "flagstaff fleet "),
+            words={"registry.example.com": f"127.0.0.1:{port}", **insecure},
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

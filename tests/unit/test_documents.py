@@ -53,7 +53,7 @@ OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_WORDS: Final = 1200
-MOST_WORDS_IN_ALL: Final = 46_800
+MOST_WORDS_IN_ALL: Final = 47_250
 LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1930,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagset.md": 1350, "docs/kinds/flagsource.md": 1500,
@@ -299,7 +299,7 @@ def test_every_event_of_the_schema_is_on_the_page_with_its_fields() -> None:
 
 
 def test_each_printed_command_is_typed_by_a_test_or_says_why_not() -> None:
-    typed = {"docs/tutorial.md", "docs/rollouts.md", *PLAYED}
+    typed = {"docs/clusters-by-pull.md", "docs/tutorial.md", "docs/rollouts.md", *PLAYED}
     untyped = [
         step.command
         for page in OF_USERS
@@ -316,8 +316,8 @@ def test_each_printed_command_of_flagstaff_is_one_that_it_takes(capsys: pytest.C
     for page in OF_USERS:
         for line in re.sub(r"\\\n\s*", "", text(page)).splitlines():
             printed = re.match(r"    (?:\$ )?(flagstaff [a-z][^|&#]*)", line)
-            # What has brackets or dots is no command, but the form of several.
-            if printed is None or re.search(r"\[|…", line):
+            # What has brackets or dots is no command, but the form of several; a key is read at once.
+            if printed is None or re.search(r"\[|…|/ci\.pub", line):
                 continue
             command = re.sub(r"\$\([^)]*\)", "x", printed[1]).partition(" >")[0]
             try:
