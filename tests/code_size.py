@@ -34,7 +34,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/sources": 6060,
     "controller/validation": 600,
     "evaluator": 450,
-    "evaluator/flags": 4870,
+    "evaluator/flags": 4880,
     "evaluator/host": 730,
     "evaluator/http": 3950,
     "evaluator/node": 600,

@@ -200,7 +200,7 @@ def _with_tests(flags: tuple[FlagPlan, ...], compared: Compared) -> tuple[FlagPl
     made, tree = compared.after, compared.tree
     tests = read_tests(tree.files, compared.local.paths, tree.skipped).cases
     keys = [flag.key for flag in flags]
-    found = covering_tests(compared.before, made.flag_set, keys, tests, (*made.held, *made.missing))
+    found = covering_tests(compared.before, made.tested, keys, tests, (*made.held, *made.missing))
     return tuple(replace(flag, tests=found.get(flag.key)) for flag in flags)
 
 

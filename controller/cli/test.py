@@ -120,7 +120,7 @@ async def _run_once(options: LocalOptions, arguments: argparse.Namespace) -> int
     made = compose_tree(tree, options)
     tests = read_tests(tree.files, options.paths, tree.skipped)
     report = run_flag_tests(
-        made.flag_set, tests.cases, options.bucketing, skip=frozenset((*made.held, *made.missing))
+        made.tested, tests.cases, options.bucketing, skip=frozenset((*made.held, *made.missing))
     )
     if any(outcome.test.of_evaluator for outcome in report.failures):
         report = report.with_users(layers_of(tree, options))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
@@ -36,6 +36,7 @@ from evaluator.flags.model import (
     BUCKETING_KEY,
     COMMITTED_AT_KEY,
     DIGEST_KEY,
+    EMPTY,
     HELD_FROM_KEY,
     PREREQUISITES_KEY,
     PROVENANCE_PREFIX,
@@ -43,6 +44,7 @@ from evaluator.flags.model import (
     VERIFIED_BY_KEY,
     Bucketing,
     FlagSet,
+    Json,
     Path,
     Scalar,
 )
@@ -272,6 +274,13 @@ class Composition:
     """Keys of bad flags that have no last good definition and so are not served, sorted."""
     judged: bool = False
     """Whether policies judged the change."""
+    written_out: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Shared rules of the revision with prerequisites, these written out; flags have them in their rules."""
+
+    @property
+    def tested(self) -> FlagSet:
+        """The set with all rules that tests may name."""
+        return _with_rules(self.flag_set, self.written_out)
 
 
 def compose(  # noqa: PLR0913 - one decision, all of it named at the call
@@ -321,7 +330,12 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     failing: tuple[Problem, ...] = ()
     if tests is not None and isinstance(judged, Accepted):
         failing = _failing_tests(
-            judged, read_tests(tree, paths or DEFAULT_PATHS, skipped), tests, bucketing, layers
+            judged,
+            parsed.written_out,
+            read_tests(tree, paths or DEFAULT_PATHS, skipped),
+            tests,
+            bucketing,
+            layers,
         )
         if failing and tests.holds:
             parsed = _with_failures(parsed, failing)
@@ -353,6 +367,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         accepted=True,
         missing=judged.missing,
         judged=bool(policies.policies),
+        written_out=parsed.written_out,
     )
 
 
@@ -403,8 +418,17 @@ def _with_prerequisites(flag_set: FlagSet, needs: Mapping[str, Sequence[str]]) -
     return replace(flag_set, flags=MappingProxyType(flags))
 
 
+def _with_rules(flag_set: FlagSet, rules: Mapping[str, Json]) -> FlagSet:
+    return replace(flag_set, evaluators={**flag_set.evaluators, **rules}) if rules else flag_set
+
+
 def _failing_tests(
-    judged: Accepted, found: FlagTests, tests: RequiredTests, bucketing: Bucketing, layers: Sequence[Layer]
+    judged: Accepted,
+    written_out: Mapping[str, Json],
+    found: FlagTests,
+    tests: RequiredTests,
+    bucketing: Bucketing,
+    layers: Sequence[Layer],
 ) -> tuple[Problem, ...]:
     """What the tests of a revision find: errors where they hold flags, else warnings. Those about flags that
     are held for another reason do not run.
@@ -412,7 +436,8 @@ def _failing_tests(
     if not found.cases and not found.problems and tests.min_coverage is None:
         return ()
     skip = frozenset((*judged.held, *judged.missing))
-    report = run_flag_tests(judged.desired, found.cases, bucketing, skip).with_users(layers)
+    desired = _with_rules(judged.desired, written_out)
+    report = run_flag_tests(desired, found.cases, bucketing, skip).with_users(layers)
     severity = Severity.ERROR if tests.holds else Severity.WARNING
     problems = [replace(problem, severity=severity) for problem in found.problems]
     problems += (problem for outcome in report.failures for problem in outcome.problems(severity))

@@ -91,7 +91,7 @@ def plan_text(
     problems = sorted([*made.problems, *unmet_policies(made.flag_set, policies, around, flags)])
     tests = read_tests(files, spec.paths, skipped).cases
     found = covering_tests(
-        before, made.flag_set, [flag.key for flag in flags], tests, (*made.held, *made.missing)
+        before, made.tested, [flag.key for flag in flags], tests, (*made.held, *made.missing)
     )
     told = [replace(flag, tests=found.get(flag.key)) for flag in flags]
     calendar = to_come(schedule_entries(made.flag_set, [flag.key for flag in flags]), around.now)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.known_operators import shorten
 from evaluator.flags.layer import EVALUATORS, OTHER_FORMAT, Assembled, Layer, read_layer, removes_nothing
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Flag, FlagSet, Json, Scalar
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Flag, FlagSet, Json, Scalar, State
 from evaluator.flags.outcomes import OutcomeReader, check_reach
 from evaluator.flags.prerequisites import Prerequisites, is_shared_list, tainted
 from evaluator.flags.problems import Finding, Piece, Problem, Severity, problem_of, problems_of
@@ -48,6 +48,8 @@ class Parsed:
     """Remarks that are no failures, by place; not among `problems`."""
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: EMPTY)
     """The keys of the flags in the set whose rules had prerequisites, and those of the prerequisites."""
+    written_out: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Shared rules with prerequisites, these written out: for tests, since flags have them in their rules."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -172,18 +174,21 @@ class _Merging:
         metadata = self._merge_metadata()
         good, others = self._divide(good, metadata.get("flagSetId"))
         needs: dict[str, tuple[str, ...]] = {}
-        if self._dependent:
+        written_out: Mapping[str, Json] = EMPTY
+        if self._dependent or self._tainted:
             generation = metadata.get(BUCKETING_KEY, bucketing)
-            needs = self._write_out(good, sound, needed, v3=generation == Bucketing.V3)
+            needs, written_out = self._write_out(good, sound, needed, v3=generation == Bucketing.V3)
             sound = {name: body for name, body in sound.items() if name not in self._tainted}
         flag_set = FlagSet(good, sound, metadata, others)
         parsed = report(flag_set, self._findings, self._layers, self._bad, self._bounds)
-        return replace(parsed, needs=needs) if needs else parsed
+        return replace(parsed, needs=needs, written_out=written_out) if needs or written_out else parsed
 
     def _write_out(
         self, good: dict[str, Flag], sound: Mapping[str, Json], needed: Sequence[FlagSet], *, v3: bool
-    ) -> dict[str, tuple[str, ...]]:
-        """Write the prerequisites of `good` flags out, and return which each has."""
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, Json]]:
+        """Write the prerequisites of `good` flags out, and return which each has, and the shared rules that
+        have prerequisites, these written out.
+        """
         # A reference to a rule with a problem stays: whoever accepts the set holds the flags that have one.
         # So does one to a rule with a long list, of which each flag would have a copy.
         clear = {
@@ -210,7 +215,15 @@ class _Merging:
                 del good[key]
             else:
                 good[key], needs[key] = expanded.flag, expanded.needs
-        return needs
+        # No key of a flag begins so.
+        rules = {
+            f"\0{name}": Flag(f"\0{name}", State.ENABLED, {}, None, {"$ref": name})
+            for name in self._tainted
+            if name in sound
+        }
+        prerequisites = Prerequisites({**good, **rules}, Expander(clear), faulty, v3=v3, others=needed)
+        expanded_rules = prerequisites.expand([*rules])
+        return needs, {key[1:]: each.flag.targeting for key, each in expanded_rules if each.flag is not None}
 
     def _assemble(self) -> list[Assembled]:
         flags: dict[str, Assembled] = {}

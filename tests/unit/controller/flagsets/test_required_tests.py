@@ -170,3 +170,19 @@ def test_a_file_of_tests_that_was_not_read_refuses_the_revision() -> None:
     assert made.accepted is False
     assert made.problems[0].message.startswith("symlink, not followed")
     assert after(files, None, skipped=["x.flagtest.yaml: symlink, not followed"]).accepted
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["a flag uses it", "no flag uses it"])
+def test_an_evaluator_that_needs_a_flag_is_tested_with_what_that_flag_says(used: bool) -> None:
+    evaluators = {"ready": {"and": [{"flag": ["a", "on"]}, STAFF["staff"]]}}
+    rule = {"if": [{"$ref": "ready"}, "on", "off"]}
+    flags = {"a": flag("on"), "b": flag(targeting=rule) if used else flag()}
+    case = {"evaluator": "ready", "context": {"team": "staff"}}
+    right = {**case, "name": "staff are ready", "expect": {"value": True}}
+    made = after(tree(flags, right, evaluators=evaluators))
+    assert (made.held, made.problems) == ((), ())
+    assert "ready" not in made.flag_set.evaluators
+    wrong = {**case, "name": "staff are not ready", "expect": {"value": False}}
+    made = after(tree(flags, wrong, evaluators=evaluators))
+    assert [problem.flag for problem in made.problems] == (["b"] if used else [None])
+    assert "came value true" in made.problems[0].message
