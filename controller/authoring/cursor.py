@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json, Path
 
-_MARK: Final = "flagstaff.dev/asked-about-here"
+_MARK: Final = "flagstaff-asked-about-here"
 """Stands for the word at the place."""
 _DECODER: Final = json.JSONDecoder()
 _TRIES: Final = 50

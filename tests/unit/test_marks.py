@@ -31,7 +31,7 @@ PROOF: Final = {
     " provider-version rollout-step rollout-share rollout-candidate rollout-arm"
     " override override-reason override-expires override-hides override-beneath prerequisites",
     POD: "containers image resources log-level sidecar port management-port sync-port ofrep-port"
-    " on-missing-flags start-deadline socket-path state-claim"
+    " on-missing-flags start-deadline socket-path state-claim evaluator"
     " openfeature.dev/enabled openfeature.dev/transport openfeature.dev/flags"
     " openfeature.dev/featureflagsource openfeature.dev/inprocessconfiguration"
     " openfeature.dev/flagsourceconfiguration openfeature.dev/featureflagconfiguration"
@@ -103,6 +103,8 @@ def is_mark(node: ast.AST) -> bool:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in OWN
+        case ast.Set(elts=names):
+            return any(map(is_mark, names))
     return False
 
 

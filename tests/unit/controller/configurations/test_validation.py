@@ -61,7 +61,8 @@ def test_a_problem_s_place_is_its_path_in_the_object() -> None:
     assert verdict.outcome.message.startswith("spec.flagSpec.flags.a.defaultVariant: `variants` has no ")
     assert verdict.outcome.message.endswith(". Correct it where this object is written")
     (problem,) = stored_fields(verdict.status)["problems"]
-    assert problem.keys() == {"severity", "path", "message"}
+    assert problem.keys() == {"severity", "path", "message", "flag"}
+    assert problem["flag"] == "a"
     assert problem["path"] == "spec.flagSpec.flags.a.defaultVariant"
     assert (stored_fields(verdict.status)["flags"], "digest" in stored_fields(verdict.status)) == (1, True)
 
