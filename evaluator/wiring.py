@@ -252,7 +252,10 @@ def _tls(paths: TlsPaths | None) -> TlsFiles | None:
     return None if paths is None else TlsFiles(paths.certificate, paths.key, paths.client_ca)
 
 
-__all__ = ["Additions", "Ports", "Serving", "StoreParts", "run", "serve"]
+__all__ = [
+    "Additions", "FollowedSources", "Ports", "Serving", "StoreParts", "follow_sources", "lock_state", "run",
+    "serve",
+]  # fmt: skip
 
 _SWITCH_SECONDS: Final = 0.001
 """Seconds for which the loop waits for a thread that reads or compiles a flag set, after each sleep: Python's
@@ -274,11 +277,47 @@ async def run(
     sys.setswitchinterval(_SWITCH_SECONDS)
     allow_connections()
     stop = stop_at_signals()
-    with _lock_state(settings.state_dir):
+    with lock_state(settings.state_dir):
         await (work or _run)(settings, stop, clock)
 
 
 async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], float]) -> None:
+    followed = await follow_sources(settings, clock)
+    serving = await serve(
+        followed.store,
+        settings,
+        clock=clock,
+        context=followed.store.context,
+        history=followed.history,
+        additions=Additions(saving=followed.followers.keepers),
+    )
+    log.info("listening", extra=asdict(serving.ports))
+    try:
+        await work_until(stop, followed.run())
+    finally:
+        log.info("stopping")
+        await serving.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedSources:
+    """A store, and what keeps it up to date."""
+
+    store: Store
+    followers: Followers
+    history: History | None
+    endpoints: Sequence[ReceiptEndpoint]
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self.followers, *self.endpoints, self.history):
+                if part is not None:
+                    tasks.create_task(part.run())
+
+
+async def follow_sources(settings: Settings, clock: Callable[[], float]) -> FollowedSources:
+    """The sources of the settings, with their last good sets served already. Raises InvalidSettingError."""
     receipts = _receipts(settings)
     try:
         sources = open_sources(
@@ -301,27 +340,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         receipts.follow(store, followers.keepers)
     # Before the ports open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()
-    serving = await serve(
-        store,
-        settings,
-        clock=clock,
-        context=store.context,
-        history=history,
-        additions=Additions(saving=followers.keepers),
-    )
-    log.info("listening", extra=asdict(serving.ports))
-    try:
-        await work_until(stop, _follow(followers, *endpoints, history))
-    finally:
-        log.info("stopping")
-        await serving.stop()
-
-
-async def _follow(*parts: Followers | ReceiptEndpoint | History | None) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        for part in parts:
-            if part is not None:
-                tasks.create_task(part.run())
+    return FollowedSources(store, followers, history, endpoints)
 
 
 async def _history(settings: Settings, store: Store) -> History | None:
@@ -352,7 +371,7 @@ def _endpoints(
 
 
 @contextlib.contextmanager
-def _lock_state(state_dir: Path | None) -> Iterator[None]:
+def lock_state(state_dir: Path | None) -> Iterator[None]:
     """Lock the state folder for this process. A folder that cannot be locked is used nevertheless."""
     with contextlib.ExitStack() as held:
         if state_dir is not None:

@@ -24,13 +24,21 @@ _LONGEST: Final = 86_400.0
 
 
 def add_build_arguments(
-    parser: argparse.ArgumentParser, *, source: str, reference: str, name: str = "source"
+    parser: argparse.ArgumentParser,
+    *,
+    source: str,
+    reference: str,
+    name: str = "source",
+    nargs: str | None = None,
 ) -> None:
     """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts.
-    `name` may be that of an option, whose default is the current folder.
+    `name` may be that of an option, whose default is the current folder. `nargs`: as argparse
+    has it.
     """
-    default = "." if name.startswith("-") else None
-    parser.add_argument(name, metavar="SOURCE", default=default, help=source)
+    if name.startswith("-"):
+        parser.add_argument(name, metavar="SOURCE", default=".", help=source)
+    else:
+        parser.add_argument(name, metavar="SOURCE", nargs=nargs, help=source)
     parser.add_argument("--ref", metavar="REF", help=reference)
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",

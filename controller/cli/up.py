@@ -8,16 +8,17 @@ import errno
 import json
 import logging
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, TypeAlias
 
 from controller.cli.arguments import add_build_arguments, local_options, port, seconds
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on, printable, short
 from controller.cli.problems import as_object, failures
 from controller.flagsets.compose import ProvenanceDetail
 from controller.local.local_events import (
+    LeaderServes,
     LocalEvent,
     OverridesChanged,
     Restored,
@@ -26,7 +27,7 @@ from controller.local.local_events import (
     RolloutHappened,
     SourceChecked,
 )
-from controller.local.local_mode import InvalidSettingError, Ports, evaluator_settings, open_local
+from controller.local.local_mode import InvalidSettingError, Ports, Settings, evaluator_settings, open_local
 from controller.local.local_stages import build_once
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback, Stalled
@@ -36,7 +37,8 @@ from evaluator.host.loop_lag import new_event_loop
 from evaluator.host.signals import stop_at_signals, work_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from controller.local.local_options import LocalOptions, RolloutFiles
 
@@ -108,6 +110,8 @@ class JsonReport:
                 )  # fmt: skip
             case OverridesChanged(message, active):
                 self._say(event="overrides", state="active" if active else "ended", message=message)
+            case LeaderServes():
+                self._say(event="followed", **asdict(event))
             case Restored():
                 pass  # `ready` has reported it; the revision follows once the source answers
 
@@ -191,6 +195,8 @@ class TextReport:
                 )
                 for line in refused.splitlines():
                     self._say(f"  {visible(line)}")
+            case LeaderServes(revision, _, flags):
+                self._say(f"serving {short(revision) or 'no revision'} as followed: {flags} flags")
             case Restored(saved):
                 age = int((now() - saved.saved_at).total_seconds())
                 revision = short(saved.revision) if saved.revision else "unknown revision"
@@ -198,6 +204,22 @@ class TextReport:
 
 
 Report: TypeAlias = JsonReport | TextReport
+
+
+class Server(Protocol):
+    """What serves until it is cancelled."""
+
+    @property
+    def display_name(self) -> str:
+        """What is served, for people."""
+
+    def run(self) -> Coroutine[Any, Any, None]:
+        """Serve. Raises what the report of events raises."""
+
+
+if TYPE_CHECKING:
+    Opened: TypeAlias = AbstractAsyncContextManager[tuple[Server, Ports]]
+    Open: TypeAlias = Callable[[Callable[[LocalEvent], None]], Opened]
 
 
 def _outcome(built: RevisionBuilt) -> str | None:
@@ -227,7 +249,14 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
         "bucket: s3://BUCKET/PREFIX, gs://… or az://…",
         reference="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, "
         "commit:SHA; of an artifact tag:NAME, semver:RANGE, digest:SHA",
+        nargs="?",
     )
+    parser.add_argument(
+        "--follow", metavar="ADDRESS",
+        help="serve what another `flagstaff up` serves, in place of a SOURCE: grpc://HOST:PORT of its sync "
+        "port, or grpcs:// with TLS, or a source as --sources of an evaluator has it, with a token or "
+        "certificates",
+    )  # fmt: skip
     parser.add_argument(
         "--interval", type=seconds, default=10.0, metavar="TIME",
         help="how often to look for what is new in a remote or a bucket; a local repository is watched "
@@ -285,7 +314,7 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
         help="lines for people (default), or one JSON object a line",
     )  # fmt: skip
     parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=partial(run, parser.get_default))
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
@@ -337,19 +366,59 @@ def _followed_files(files: list[str]) -> RolloutFiles | None:
     return RolloutFiles(paths, partial(_manifests, files))
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal comes; with --once, report one pass."""
+_OF_FOLLOWERS: Final = frozenset({
+    "follow", "host", "port", "sync_port", "ofrep_port", "management_port", "state_dir", "tokens", "output",
+    "run", "verb", "version",
+})  # fmt: skip
+"""What a follower may be given."""
+_OPTIONS: Final = {
+    "source": "SOURCE", "paths": "--path", "patches": "--patch", "overrides": "--override",
+    "rollout_files": "--rollout",
+}  # fmt: skip
+"""How options are written whose names differ from it."""
+
+
+def _require_followers_options(arguments: argparse.Namespace, default: Callable[[str], object]) -> None:
+    """Raises Exit for what a follower does not decide."""
+    refused = [
+        _OPTIONS.get(name, "--" + name.replace("_", "-"))
+        for name, value in vars(arguments).items()
+        if name not in _OF_FOLLOWERS and value != default(name)
+    ]
+    if refused:
+        raise Exit(
+            f"--follow excludes {', '.join(refused)}: the other `flagstaff up` decides what is served; "
+            "give it there",
+            USAGE,
+        )
+
+
+def run(default: Callable[[str], object], arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes; with --once, report one pass. `default`: of an option, by its name."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if arguments.follow is not None:
+        _require_followers_options(arguments, default)
+        return _run_server(partial(_open_follower, arguments), _report_of(arguments))
+    if arguments.source is None:
+        raise Exit("give a SOURCE, or --follow ADDRESS", USAGE)
     if arguments.rollout_files:
         with exit_on(USAGE, Stalled):
             arguments.rollouts = _manifests(arguments.rollout_files)
         arguments.followed_files = _followed_files(arguments.rollout_files)
     options = local_options(arguments)
-    report: Report = JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
+    report = _report_of(arguments)
     if arguments.once:
         return asyncio.run(_once(options, report))
+    return _run_server(partial(_open_local, options, arguments), report)
+
+
+def _report_of(arguments: argparse.Namespace) -> Report:
+    return JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
+
+
+def _run_server(open_server: Open, report: Report) -> int:
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(options, arguments, report))
+        return runner.run(_serve(open_server, report))
 
 
 async def _once(options: LocalOptions, report: Report) -> int:
@@ -362,7 +431,32 @@ async def _once(options: LocalOptions, report: Report) -> int:
     return PROBLEM if failures(built.composition.problems, lenient=options.lenient) else OK
 
 
-async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: Report) -> int:
+def _open_local(
+    options: LocalOptions, arguments: argparse.Namespace, on_event: Callable[[LocalEvent], None]
+) -> Opened:
+    return open_local(options, _settings(arguments), on_event)
+
+
+def _open_follower(arguments: argparse.Namespace, on_event: Callable[[LocalEvent], None]) -> Opened:
+    # Imported here: a leader follows nobody.
+    from controller.local.local_follower import leader_of, open_follower
+
+    settings = replace(_settings(arguments), state_dir=arguments.state_dir)
+    return open_follower(leader_of(arguments.follow), arguments.tokens, settings, on_event)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """Raises InvalidSettingError."""
+    return evaluator_settings(
+        host=arguments.host,
+        port=arguments.port,
+        sync_port=arguments.sync_port,
+        ofrep_port=arguments.ofrep_port,
+        management_port=arguments.management_port,
+    )
+
+
+async def _serve(open_server: Open, report: Report) -> int:
     ready = False
 
     def on_event(event: LocalEvent) -> None:
@@ -373,14 +467,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
         report.event(event)
 
     with exit_on(USAGE, OSError, InvalidSettingError), exit_on(UNREACHABLE, Setback):
-        settings = evaluator_settings(
-            host=arguments.host,
-            port=arguments.port,
-            sync_port=arguments.sync_port,
-            ofrep_port=arguments.ofrep_port,
-            management_port=arguments.management_port,
-        )
-        async with open_local(options, settings, on_event) as (local, ports):
+        async with open_server(on_event) as (local, ports):
             report.report_ports(ports, local.display_name)
             await work_until(stop_at_signals(), local.run())
     return OK
@@ -390,7 +477,7 @@ def _is_served(event: LocalEvent) -> bool:
     match event:
         case RevisionBuilt(composition=made):
             return made.accepted
-        case Restored():
+        case Restored() | LeaderServes():
             return True
         case _:
             return False

@@ -98,8 +98,18 @@ class OverridesChanged:
     active: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderServes:
+    """What the followed `flagstaff up` serves is served here, too."""
+
+    revision: str
+    digest: str
+    flags: int
+    """How many there are."""
+
+
 RolloutNews: TypeAlias = RolloutHappened | RolloutFilesRead | OverridesChanged
-LocalEvent: TypeAlias = RevisionBuilt | RolloutNews | SourceChecked | Restored
+LocalEvent: TypeAlias = RevisionBuilt | RolloutNews | SourceChecked | Restored | LeaderServes
 
 
 async def explain_build(

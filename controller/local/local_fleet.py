@@ -41,6 +41,9 @@ _PROXY: Final = "local"
 _THIS: Final = "this process"
 _TICK: Final = 1.0
 """Seconds. This process reports itself so often, as no member may be silent, and looks at its tokens."""
+_RETURN: Final = 10.0
+"""Seconds after a restart in which evaluators connect again."""
+_AWAITED: Final = MemberIdentity("", "", "", "whoever connects again", verified=True)
 _TIMING: Final = RecorderTiming(pace=0.2)
 """What is written stays in memory."""
 
@@ -132,6 +135,17 @@ class LocalFleet:
         self._served = MemberReport()
         self.digest_behind: Callable[[str], str] = str
         """Returns the digest, without overrides of the command line, of the set with this digest."""
+        self._awaits = False
+
+    async def await_members(self) -> None:
+        """A process before this one served flags: until its evaluators had time to connect again, one more
+        is counted that serves nothing, so that no step of a rollout ends.
+        """
+        self._awaits = True
+        self._report_itself()
+        if (place := self._place) is not None:
+            # A rollout waits for nobody while there is no receipt at all.
+            await self._recorder.write(place)
 
     def serve(self, digest: str, revision: str) -> None:
         """This process serves the set with this digest now."""
@@ -145,6 +159,8 @@ class LocalFleet:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._recorder.record())
             tasks.create_task(self._tick())
+            if self._awaits:
+                tasks.create_task(self._stop_awaiting())
 
     def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> Callable[[], None] | None:
         """Count a stream of updates. Raises RpcError for a caller that may not read."""
@@ -182,6 +198,16 @@ class LocalFleet:
         place = self._place
         if place is not None and self._served.digest:
             self.receipts.record(place, self._self, self._served, "", unix_time())
+            if self._awaits:
+                self.receipts.record(place, _AWAITED, MemberReport(), "", unix_time())
+
+    async def _stop_awaiting(self) -> None:
+        await asyncio.sleep(_RETURN)
+        self._awaits = False
+        for place in self.receipts.places():
+            subscribers = self.receipts.subscribers(place)
+            if subscribers is not None:
+                subscribers.membership.remove(_AWAITED)
 
     def _parts(self, selector: str, call: Call, claims: MemberClaims) -> Sequence[SetPart]:
         self.caller(call)

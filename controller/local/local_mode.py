@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration
 from controller.local.commits import open_backend
 from controller.local.local_events import LocalEvent, Restored, SourceChecked
 from controller.local.local_page import LocalPage, reach_routes
@@ -29,18 +28,16 @@ from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, Store
 from evaluator.wiring import Additions, Ports, serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey
     from controller.local.local_fleet import LocalFleet
     from controller.local.local_options import LocalOptions
     from controller.page.page_source import PageSource
-    from controller.runtime.cache import Change
     from evaluator.flags.saved import Saved
     from evaluator.http.messages import Request, Response
 
-__all__ = ["InvalidSettingError", "Local", "Ports", "evaluator_settings", "open_local"]
+__all__ = ["InvalidSettingError", "Local", "Ports", "Settings", "evaluator_settings", "open_local"]
 
 LOCAL_PAGES: Final = tuple(
     f"{scheme}://{host}{port}"
@@ -138,11 +135,11 @@ async def open_local(
         apply = partial(_apply, exchange, source.display_name, overrides, page)
         async with stages_of(options, source, folder, gc_policy.pause_full_collections, apply) as stages:
             page.stages, page.fleet = stages.objects, partial(fleet, stages.fleet.receipts)
-            stages.objects.react(partial(_show_change, page))
+            stages.objects.react(page.show_change)
             stages.fleet.digest_behind = overrides.digest_behind
             local = Local(stages, exchange, report, overrides, page)
             await local.restore()
-            serving = await serve(store, settings, additions=_additions(page, stages.fleet))
+            serving = await serve(store, settings, additions=page_additions(page, stages.fleet))
             try:
                 yield local, serving.ports
             finally:
@@ -157,14 +154,7 @@ def _repository_of(options: LocalOptions) -> Path | None:
         return None
 
 
-def _show_change(page: LocalPage, change: Change) -> Iterable[ObjectKey]:
-    """Open pages show who serves the flags."""
-    if change.latest.key.kind == featureflagconfiguration.KIND:
-        page.change()
-    return ()
-
-
-def _additions(page: LocalPage, fleet: LocalFleet) -> Additions:
+def page_additions(page: LocalPage, fleet: LocalFleet) -> Additions:
     """The page, and what it counts; who serves the flags, and its receipts."""
 
     async def source_for(_: Request) -> PageSource | Response:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from controller.api import featureflagconfiguration
 from controller.delivery.reach import Reached, ReachTarget, reach, waits_of_others
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Reach, SetState, Where
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.delivery.actions import Wait
     from controller.delivery.promotion import Promotion
     from controller.local.local_options import LocalOptions
+    from controller.runtime.cache import Change
     from evaluator.flags.model import FlagSet
     from evaluator.http.offload import Offload
     from evaluator.resolving.resolution import Resolution
@@ -186,6 +188,8 @@ class LocalPage:
         """The objects of the stages."""
         self.fleet: Callable[[], object] = dict
         """Returns the answer of `/fleet`."""
+        self.follows = ""
+        """Whom this process follows, or since when it is cut off; empty: it reads a source itself."""
         self._history = LocalHistory(folder, options)
         self._began, self._changes = int(now().timestamp()), 0
         self._defined: FlagSet | None = None
@@ -218,6 +222,12 @@ class LocalPage:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._count())
             tasks.create_task(self._read_history())
+
+    def show_change(self, change: Change) -> Iterable[ObjectKey]:
+        """Tell open pages that others serve the flags. Wakes nothing."""
+        if change.latest.key.kind == featureflagconfiguration.KIND:
+            self.change()
+        return ()
 
     @property
     def version(self) -> str:
@@ -315,12 +325,15 @@ def reach_routes(page: LocalPage, offload: Offload) -> Routes:
         if about not in {f"{one.key.kind}/{one.name}" for one in page.stages}:
             why = f"there is no {about}; the flag set of `flagstaff up` is {FLAG_SET.kind}/{FLAG_SET.name}"
             return Response(404, orjson.dumps({"error": why}), JSON)
-        return offload.answer(request, JSON, lambda: orjson.dumps(_reach_of(page.states(), query)))
+        if page.follows and query.get("everybody") == "True":
+            why = f"this `flagstaff up` does not know who gets which flags: {page.follows}; ask that one"
+            return Response(404, orjson.dumps({"error": why}), JSON)
+        return offload.answer(request, JSON, lambda: orjson.dumps(_reach_of(page, query)))
 
     return Routes(http={("GET", "/reach"): answer})
 
 
-def _reach_of(states: Sequence[SetState], query: Mapping[str, str]) -> dict[str, Any]:
+def _reach_of(page: LocalPage, query: Mapping[str, str]) -> dict[str, Any]:
     target = ReachTarget(
         query.get("revision", ""),
         float(query.get("percent", 100)),
@@ -329,5 +342,8 @@ def _reach_of(states: Sequence[SetState], query: Mapping[str, str]) -> dict[str,
         query.get("rollout", ""),
     )
     unknown = Reached(Reach.UNKNOWN, "no flag set is built yet")
+    states = page.states()
     reached = reach(states[0], target) if states else unknown
+    if page.follows:
+        reached = replace(reached, message=f"{reached.message}; {page.follows}")
     return {**asdict(reached), "level": reached.level.name}

@@ -194,6 +194,7 @@ class LocalStages:
             self._desired = last.flag_set, str(last.flag_set.metadata.get(DIGEST_KEY) or "")
             served, digest = await self._apply_progress(*self._desired)
             self.fleet.serve(digest, served.revision or "")
+            await self.fleet.await_members()
             return Saved(served, kept.saved_at)
         log.error("what was kept of %s is not what was applied; it is not served", self.source.display_name)
         for applied in (*written, *self.objects.of_kind(flagshard.KIND)):

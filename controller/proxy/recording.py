@@ -86,7 +86,7 @@ class Recorder:
         """Record until cancelled, where no other process asks whether this one lives."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
-            tasks.create_task(self.queue.work(self._record, _log_unwritten))
+            tasks.create_task(self.queue.work(self.write, _log_unwritten))
 
     async def close(self) -> None:
         """Delete the Lease, so that the leader need not wait for it to run out. Never raises."""
@@ -106,7 +106,8 @@ class Recorder:
             self.receipts.tick(now - before)
             before = now
 
-    async def _record(self, place: Place) -> None:
+    async def write(self, place: Place) -> None:
+        """Write the receipt of a flag set, unless what is written says the same."""
         subscribers, applied = self.receipts.subscribers(place), self._applied.get(place)
         if subscribers is None or subscribers.empty:
             await self._remove(place)

@@ -78,8 +78,9 @@ log = logging.getLogger(__name__)
 
 _RESTAMP: Final = 600.0
 """Seconds after which an unchanged set is saved again, so that a restart knows how old it is."""
-_NOT_READ: Final = "not read since the start; its last good set is served"
-_UNREAD: Final = "NotRead"
+_UNREAD_TEXT: Final = "not read since the start; its last good set is served"
+NOT_READ: Final = "NotRead"
+"""The cause of a fault: the last good set is served, and nothing is known of the source yet."""
 _CLOCK_READ: Final = 60.0
 """Most seconds until the clock is read again for the end of an override."""
 _LOGGED: Final = 20
@@ -137,7 +138,7 @@ class Follower:
         self._accepted, self._context = flag_set, saved.context
         await self._find_end()
         content = Content(flag_set, context=saved.context)
-        at, fault = saved.saved_at.timestamp(), Fault(_NOT_READ, _UNREAD)
+        at, fault = saved.saved_at.timestamp(), Fault(_UNREAD_TEXT, NOT_READ)
         await self._exchange.apply(Report(name, at, content, fault, from_disk=True))
         self._log.info("serving the last good flag set of %s", saved.saved_at.isoformat())
 

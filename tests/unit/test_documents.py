@@ -53,12 +53,12 @@ OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_WORDS: Final = 1200
-MOST_WORDS_IN_ALL: Final = 47_250
+MOST_WORDS_IN_ALL: Final = 47_300
 LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1930,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagset.md": 1350, "docs/kinds/flagsource.md": 1500,
     "docs/page.md": 1520,
-    "docs/rollout-analysis.md": 1650, "docs/up.md": 1800, "docs/verification.md": 1560,
+    "docs/rollout-analysis.md": 1650, "docs/up.md": 1830, "docs/verification.md": 1560,
 }  # fmt: skip
 """What one reads in parts, and may have more words."""
 COLUMNS: Final = 100

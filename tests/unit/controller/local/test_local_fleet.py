@@ -105,6 +105,7 @@ async def up(options: LocalOptions) -> AsyncIterator[Up]:
         stages_of(options, source, folder, contextlib.nullcontext, served.serve) as stages,
     ):
         served.stages, served.events = stages, stages.events()
+        await stages.restore()
         task = asyncio.create_task(stages.run())
         try:
             await served.built()
@@ -175,6 +176,30 @@ async def test_a_step_of_a_rollout_waits_until_the_evaluators_serve_it(
         done, _ = await asyncio.wait([advanced], timeout=1.5)
         assert not done
         running.report("vm-1", running.digest)
+        await advanced
+
+
+async def test_after_a_restart_a_step_waits_until_evaluators_had_time_to_connect(
+    options: LocalOptions, repository: Repository, tmp_path: Path
+) -> None:
+    steps = rollout(steps=[{"share": 10}, {"share": 50}])
+    stepped = replace(options, rollouts=(steps,), state_dir=tmp_path / "state")
+    async with up(stepped) as running:
+        running.report("vm-1", running.digest)
+        await running.counted("2/2")
+        repository.commit(flags__json=pay("on"))
+        await running.happened("RolloutStarted")
+        await running.counted("1/2")
+        step = running.digest
+    async with up(stepped) as again:
+        advanced = asyncio.create_task(again.happened("StepAdvanced"))
+        done, _ = await asyncio.wait([advanced], timeout=2)
+        assert not done
+        again.report("vm-1", OLD)
+        await again.counted("1/3")
+        await again.counted("1/2")
+        assert not advanced.done()
+        again.report("vm-1", step)
         await advanced
 
 
