@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json, Path
 
-_MARK: Final = "flagstaff-asked-about-here"
+_MARK: Final = "asked_about_here_by_flagstaff"
 """Stands for the word at the place."""
 _DECODER: Final = json.JSONDecoder()
 _TRIES: Final = 50
