@@ -48,7 +48,7 @@ class NodePod:
     account: str
     """Its service account."""
     addresses: frozenset[str]
-    """None where it shares the node's: then it cannot be told from others."""
+    """Empty where it shares those of the node: then it cannot be told from others."""
     flag_sets: tuple[str, ...]
     """Selectors of those that it was given at its creation; none: it does not ask the node's evaluator."""
 

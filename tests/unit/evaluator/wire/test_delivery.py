@@ -36,7 +36,7 @@ def test_the_service_is_versioned() -> None:
     methods = file.services_by_name["Delivery"].methods
     assert (file.package, [method.name for method in methods]) == (
         "flagstaff.delivery.v1",
-        ["Report", "Leave"],
+        ["Report", "Leave", "Identify"],
     )
 
 
