@@ -92,11 +92,10 @@ class Response(NamedTuple):
     headers: Headers = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Zipped:
+class Zipped(NamedTuple):
     """A message in gzip's format behind its prefix, for all gRPC streams whose clients take it."""
 
-    pieces: Sequence[bytes]
+    pieces: tuple[bytes, ...]
 
 
 class MessageStream(Protocol):
