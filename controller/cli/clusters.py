@@ -106,7 +106,7 @@ def add_kubeconfig_arguments(parser: argparse.ArgumentParser, *, several: bool =
     text = "a context of the kubeconfig (default: its current one)"
     if several:
         parser.add_argument(
-            "--context", metavar="NAME", action="append", dest="contexts", default=[],
+            "--context", metavar="NAME", action="append", dest="cluster_contexts", default=[],
             help=f"{text}; repeat it to read clusters side by side",
         )  # fmt: skip
     else:
@@ -121,7 +121,9 @@ def scope_of(options: argparse.Namespace) -> ClusterScope:
 
 def scopes_of(options: argparse.Namespace) -> list[ClusterScope]:
     """The same of each `--context`, where several may be named."""
-    contexts = [*dict.fromkeys(getattr(options, "contexts", ()))] or [getattr(options, "context", None)]
+    contexts = [*dict.fromkeys(getattr(options, "cluster_contexts", ()))] or [
+        getattr(options, "context", None)
+    ]
     return [
         ClusterScope(
             options.kubeconfig,
