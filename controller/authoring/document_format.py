@@ -257,6 +257,9 @@ class _Reader:
     def _add_key(self, mark: _Mark) -> None:
         top = self._open[-1]
         entry = _Entry(self._gap(mark.start), mark.value, f"{self._scalar(mark, key=True)}:")
+        if mark.style and mark.style in "|>":
+            # The key gets quotes, behind which no header of a block can have a comment.
+            entry.lead += _REMARK.findall(self._text[mark.start : mark.end].partition("\n")[0])
         self._place(top, mark.start)
         top.entries.append(entry)
         self._at, self._said, self._keyed = mark.end, (entry, "head"), entry

@@ -227,3 +227,8 @@ def test_a_layout_says_the_same_keeps_comments_and_is_final(source: tuple[str, s
     assert sorted(re.findall(r"# c\d\.", made)) == sorted(re.findall(r"# c\d\.", text))
     assert format_document(made, name) == made
     assert made.endswith("\n")
+
+
+def test_a_comment_behind_the_header_of_a_key_that_is_a_block_stays() -> None:
+    text = '"flags":\n  ? | # two lines\n    two\n    lines\n  : {}\n'
+    assert "  # two lines\n" in format_document(text, "a.yaml")
