@@ -17,7 +17,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/app": 2430,
     "controller/artifacts": 650,
     "controller/authoring": 3530,
-    "controller/cli": 10040,
+    "controller/cli": 10050,
     "controller/configurations": 1150,
     "controller/delivery": 3030,
     "controller/events": 3750,

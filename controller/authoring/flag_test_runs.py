@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.authoring.flag_test_coverage import LOOPS, Coverage, ReachedParts, rule_of
 from controller.authoring.key_uses import evaluator_users
-from controller.authoring.shares import HASHES, hash_input
+from controller.authoring.shares import HASHES, SAMPLES, hash_input
 from evaluator.flags.diff import same
 from evaluator.flags.model import Bucketing, FlagSet, Json, Path
 from evaluator.flags.problems import Problem, Severity
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 FAILED: Final = "test-failed"
 """The code of a problem that a failing test makes."""
-SAMPLES: Final = 10_000
-"""Synthetic keys by which a share is estimated."""
 MOST_WORK: Final = 20_000_000
 """Most results of operators in all tests of a flag set: about half a minute."""
 _MOST_RANGES: Final = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.authoring.flag_calendar import calendar_lines
-from controller.authoring.plans import SAMPLES
+from controller.authoring.shares import SAMPLES
 from evaluator.flags.text import visible
 
 if TYPE_CHECKING:

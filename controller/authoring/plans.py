@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,11 +22,13 @@ from controller.authoring.shares import (
     Assignment,
     Moves,
     assigned,
+    attribute_of,
     everybody,
     hash_input,
     moved,
     moves,
     needed,
+    synthetic_contexts,
 )
 from controller.delivery.changed_flags import FlagDifference, differences
 from evaluator.flags.candidates import changed_flags
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
     from evaluator.resolving.resolution import Resolution
 
-SAMPLES: Final = 10_000
-"""Synthetic contexts."""
 _MOST_BRANCHES: Final = 64
 _MOST_FORKS: Final = 2_000
 _MOST_MOVES: Final = 20
@@ -550,7 +549,7 @@ def _values_of(operator: str, arguments: list[Json]) -> tuple[str, frozenset[str
     subject, listed = arguments
     if operator != "in":
         subject, listed = (listed, [subject]) if isinstance(subject, str) else (subject, [listed])
-    names = [*_name(subject)]
+    names = [*attribute_of(subject)]
     if not names or not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
         return None
     return names[0], frozenset(listed)
@@ -567,86 +566,3 @@ def _listed(who: Json) -> Iterator[str]:
                 pending.extend(given)
             elif operator in {"==", "===", "in"}:
                 yield from variables(node)
-
-
-def synthetic_contexts(rules: Iterable[Json], count: int = SAMPLES) -> Iterator[dict[str, Json]]:
-    """Yield contexts of users with a targeting key, whose other attributes have values that the rules compare
-    them with, values beside these, or are missing. The same rules give the same contexts.
-    """
-    values: dict[str, dict[str, Json]] = {}
-    for rule in rules:
-        for name in variables(rule):
-            values.setdefault(name, {})
-        for name, constant in _compared(rule):
-            for beside in _beside(constant):
-                values.setdefault(name, {})[json.dumps(beside)] = beside
-    drawn = random.Random(0)  # noqa: S311 - the same contexts each time
-    for number in range(count):
-        context: dict[str, Json] = {}
-        for name, known in values.items():
-            chosen = drawn.choice([*known.values(), "other", None])
-            if name != _KEY and chosen is not None:
-                _put(context, name, chosen)
-        own = [value for value in values.get(_KEY, {}).values() if isinstance(value, str) and value]
-        context[_KEY] = drawn.choice(own) if own and number % 100 == 0 else f"user-{number}"
-        yield context
-
-
-def _compared(node: Json) -> Iterator[tuple[str, Json]]:
-    """Yield each attribute with a constant that is beside it in an operator."""
-    pending = [node]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            for operator, given in item.items():
-                arguments = given if isinstance(given, list) else [given]
-                names = [name for argument in arguments for name in _name(argument)]
-                constants = [constant for argument in arguments for constant in _constants(argument)]
-                if operator not in {"if", "?:", "var", "fractional", "cat"}:
-                    yield from ((name, constant) for name in names for constant in constants)
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            pending.extend(item)
-
-
-def _name(node: Json) -> Iterator[str]:
-    given = node.get("var") if isinstance(node, dict) and len(node) == 1 else None
-    name = given[0] if isinstance(given, list) and given else given
-    if isinstance(name, str) and name and not name.startswith("$flagd"):
-        yield name
-
-
-def _constants(node: Json) -> Iterator[Json]:
-    if isinstance(node, list):
-        yield from (item for item in node[:_MOST_MOVES] if not isinstance(item, list | dict))
-    elif not isinstance(node, dict):
-        yield node
-
-
-def _beside(constant: Json) -> Iterator[Json]:
-    """Yield a constant and values on both sides of it."""
-    yield constant
-    if isinstance(constant, bool):
-        yield not constant
-    elif isinstance(constant, int | float):
-        yield from (constant - 1, constant + 1)
-    elif isinstance(constant, str):
-        yield from (f"{constant}x", f"x{constant}")
-        numbers = constant.split(".")
-        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
-            yield from (
-                f"{int(numbers[0]) + 1}.0.0",
-                "0.0.1",
-                f"{numbers[0]}.{numbers[1]}.{int(numbers[2]) + 1}",
-            )
-
-
-def _put(context: dict[str, Json], name: str, value: Json) -> None:
-    """Set an attribute; `address.city` is in the object `address`."""
-    *outer, last = name.split(".")
-    for part in outer:
-        inner = context.setdefault(part, {})
-        if not isinstance(inner, dict):
-            return
-        context = inner
-    context[last] = value

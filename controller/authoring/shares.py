@@ -1,12 +1,14 @@
 """The share of users who get another answer, from the arithmetic of `fractional`. Pure.
 
 A hash is one of 2^32 numbers, evenly, and each answer owns a range of them. Two assignments by the same
-hash are compared range by range; assignments by different hashes are independent of each other.
+hash are compared range by range; assignments by different hashes are independent of each other. Where a rule
+has no such arithmetic, a share is estimated by synthetic users.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -14,14 +16,19 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.model import Bucketing, Json
+from evaluator.resolving.rule_words import variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from evaluator.targeting.fractional import Buckets
 
 HASHES: Final = 1 << 32
 """How many hashes there are."""
+SAMPLES: Final = 10_000
+"""Synthetic users by which a share is estimated."""
+_MOST_CONSTANTS: Final = 20
+"""Constants of one list that synthetic users have."""
 _KEY: Final = "targetingKey"
 
 
@@ -126,3 +133,87 @@ def _parts(node: Json, flag_key: str) -> Iterator[str | tuple[str] | None]:
         yield flag_key if arguments[0] == "$flagd.flagKey" else (arguments[0],)
     else:
         yield None
+
+
+def synthetic_contexts(rules: Iterable[Json], count: int = SAMPLES) -> Iterator[dict[str, Json]]:
+    """Yield contexts of users with a targeting key, whose other attributes have values that the rules compare
+    them with, values beside these, or are missing. The same rules give the same contexts.
+    """
+    values: dict[str, dict[str, Json]] = {}
+    for rule in rules:
+        for name in variables(rule):
+            values.setdefault(name, {})
+        for name, constant in _compared(rule):
+            for beside in _beside(constant):
+                values.setdefault(name, {})[json.dumps(beside)] = beside
+    drawn = random.Random(0)  # noqa: S311 - the same contexts each time
+    for number in range(count):
+        context: dict[str, Json] = {}
+        for name, known in values.items():
+            chosen = drawn.choice([*known.values(), "other", None])
+            if name != _KEY and chosen is not None:
+                _put(context, name, chosen)
+        own = [value for value in values.get(_KEY, {}).values() if isinstance(value, str) and value]
+        context[_KEY] = drawn.choice(own) if own and number % 100 == 0 else f"user-{number}"
+        yield context
+
+
+def _compared(node: Json) -> Iterator[tuple[str, Json]]:
+    """Yield each attribute with a constant that is beside it in an operator."""
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            for operator, given in item.items():
+                arguments = given if isinstance(given, list) else [given]
+                names = [name for argument in arguments for name in attribute_of(argument)]
+                constants = [constant for argument in arguments for constant in _constants(argument)]
+                if operator not in {"if", "?:", "var", "fractional", "cat"}:
+                    yield from ((name, constant) for name in names for constant in constants)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+
+
+def attribute_of(node: Json) -> Iterator[str]:
+    """Yield the attribute that a part of a rule reads, if it reads one and does nothing else."""
+    given = node.get("var") if isinstance(node, dict) and len(node) == 1 else None
+    name = given[0] if isinstance(given, list) and given else given
+    if isinstance(name, str) and name and not name.startswith("$flagd"):
+        yield name
+
+
+def _constants(node: Json) -> Iterator[Json]:
+    if isinstance(node, list):
+        yield from (item for item in node[:_MOST_CONSTANTS] if not isinstance(item, list | dict))
+    elif not isinstance(node, dict):
+        yield node
+
+
+def _beside(constant: Json) -> Iterator[Json]:
+    """Yield a constant and values on both sides of it."""
+    yield constant
+    if isinstance(constant, bool):
+        yield not constant
+    elif isinstance(constant, int | float):
+        yield from (constant - 1, constant + 1)
+    elif isinstance(constant, str):
+        yield from (f"{constant}x", f"x{constant}")
+        numbers = constant.split(".")
+        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+            yield from (
+                f"{int(numbers[0]) + 1}.0.0",
+                "0.0.1",
+                f"{numbers[0]}.{numbers[1]}.{int(numbers[2]) + 1}",
+            )
+
+
+def _put(context: dict[str, Json], name: str, value: Json) -> None:
+    """Set an attribute; `address.city` is in the object `address`."""
+    *outer, last = name.split(".")
+    for part in outer:
+        inner = context.setdefault(part, {})
+        if not isinstance(inner, dict):
+            return
+        context = inner
+    context[last] = value

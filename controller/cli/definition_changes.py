@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from controller.authoring.definition_edits import EditRefused
 from controller.authoring.document_format import keep_layout
-from controller.authoring.plans import SAMPLES, Beside, plan_flags
+from controller.authoring.plans import Beside, plan_flags
+from controller.authoring.shares import SAMPLES
 from controller.cli.arguments import add_reading_arguments, local_options
 from controller.cli.change_plan import ChangePlan, as_text
 from controller.cli.printing import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on, printable

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from controller.authoring.change_tests import covering_tests
 from controller.authoring.plan_words import FORGES
-from controller.authoring.plans import SAMPLES, Beside, plan_flags
+from controller.authoring.plans import Beside, plan_flags
 from controller.authoring.policies import Circumstances
+from controller.authoring.shares import SAMPLES
 from controller.cli.arguments import add_policies_argument, policy_files
 from controller.cli.change_plan import ChangePlan, as_findings, as_markdown, as_text, calendar_of
 from controller.cli.clusters import run_on_cluster, scope_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from controller.cli import clusters
 from controller.cli.arguments import add_registry_arguments, add_verify_key_argument, login_of, verify_keys
 from controller.cli.printing import OK, UNREACHABLE, USAGE, Exit, exit_on, printable
-from controller.cli.wait import answer, wait_for
+from controller.cli.wait import answer, subject_of, wait_in_clusters
 from controller.delivery.reach import ReachTarget
 from controller.local.registries import PromoteOptions, find_candidate, promote
 from controller.runtime.setbacks import Setback
@@ -70,9 +70,9 @@ def _wait(options: argparse.Namespace, digest: str) -> int:
     word, slash, name = options.after.partition("/")
     if not slash or not name:
         raise Exit(f"--after {options.after!r}: write KIND/NAME, such as rollout/checkout", USAGE)
-    wanted = ReachTarget(digest.removeprefix("sha256:"))
-    ((_, outcome),) = wait_for(options, word, name, wanted).outcomes
-    code, lines = answer(outcome, wanted, options.timeout)
+    subject = subject_of(word, name, ReachTarget(digest.removeprefix("sha256:")))
+    ((_, outcome),) = wait_in_clusters(options, subject).outcomes
+    code, lines = answer(outcome, subject.wanted, options.timeout)
     _say(f"{options.after}: {lines[0]}")
     for line in lines[1:]:
         _say(line)

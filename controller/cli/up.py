@@ -243,6 +243,13 @@ def _shorten_list(keys: Sequence[str], most: int = 12) -> str:
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    _add_sources(parser)
+    _add_addresses(parser)
+    _add_serving(parser)
+    parser.set_defaults(run=partial(run, parser.get_default))
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
     add_build_arguments(
         parser,
         source="a Git repository: a path, or a file, https or ssh URL; or oci://HOST/REPOSITORY:TAG; or a "
@@ -262,7 +269,9 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
         help="how often to look for what is new in a remote or a bucket; a local repository is watched "
         "(default 10s)",
     )  # fmt: skip
-    _add_addresses(parser)
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir", type=Path, metavar="DIR",
         help="keep the last good flags here, and start with them when SOURCE cannot be read; for one SOURCE, "
@@ -314,7 +323,6 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
         help="lines for people (default), or one JSON object a line",
     )  # fmt: skip
     parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
-    parser.set_defaults(run=partial(run, parser.get_default))
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:

@@ -76,7 +76,11 @@ def run(options: argparse.Namespace) -> int:
     wanted = ReachTarget(
         options.revision, options.percent, options.allow_none, everybody=options.users == "everybody"
     )
-    ended = wait_for(options, word, name, wanted)
+    subject = subject_of(word, name, wanted)
+    if options.to:
+        ended = Ended([("", _wait_at(options.to, subject, options.timeout))], OK)
+    else:
+        ended = wait_in_clusters(options, subject)
     if options.output == "json":
         results = [_result(context, outcome) for context, outcome in ended.outcomes]
         # Of one cluster, the object itself.
@@ -84,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         print(printable(json.dumps(result, indent=2, ensure_ascii=False)))
     codes = [ended.code]
     for context, outcome in ended.outcomes:
-        code, lines = answer(outcome, wanted, options.timeout)
+        code, lines = answer(outcome, subject.wanted, options.timeout)
         codes.append(code)
         if options.output == "text":
             stream = sys.stdout if code == OK else sys.stderr
@@ -114,10 +118,9 @@ class Ended:
     """The exit code of clusters that could not be read."""
 
 
-def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTarget) -> Ended:
-    """How far the revision has come of the object that `word` and `name` name in each cluster, once it is
-    there or the `--timeout` of the options is over; a rollout is waited for until every user gets its flags.
-    Raises Exit.
+def subject_of(word: str, name: str, wanted: ReachTarget) -> WaitSubject:
+    """The object that `word` and `name` name; a rollout is waited for until every user gets its flags. Raises
+    Exit for a kind that cannot be waited for.
     """
     from controller.cli.object_rows import type_named
 
@@ -125,13 +128,19 @@ def wait_for(options: argparse.Namespace, word: str, name: str, wanted: ReachTar
     if kind not in _KINDS:
         raise Exit(f"{word}/{name}: wait for a {', a '.join(_KINDS[:-1])} or a {_KINDS[-1]}", USAGE)
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
-    from controller.cli.cluster_view import WaitSubject, wait_served
+    from controller.cli.cluster_view import WaitSubject
 
     if kind == "FlagRollout":
         wanted = replace(wanted, everybody=True, rollout=name)
-    subject = WaitSubject(kind, name, wanted)
-    if getattr(options, "to", None):
-        return Ended([("", _wait_at(options.to, subject, options.timeout))], OK)
+    return WaitSubject(kind, name, wanted)
+
+
+def wait_in_clusters(options: argparse.Namespace, subject: WaitSubject) -> Ended:
+    """How far the revision has come in each cluster of the options, once it is there or their `--timeout` is
+    over. Raises Exit.
+    """
+    from controller.cli.cluster_view import wait_served
+
     scopes = clusters.scopes_of(options)
 
     async def wait(scope: clusters.ClusterScope) -> Waited:
@@ -153,9 +162,9 @@ def _wait_at(address: str, subject: WaitSubject, seconds: float) -> Waited:
     query = urlencode({"object": f"{subject.kind}/{subject.name}", **asdict(subject.wanted)})
     ends, said = time.monotonic() + seconds, None
     while True:
-        told = process.get(f"/reach?{query}")
+        reply = process.get(f"/reach?{query}")
         reached = Reached(
-            Reach[told["level"]], told["message"], told["done"], told["blocked"], tuple(told["laggards"])
+            Reach[reply["level"]], reply["message"], reply["done"], reply["blocked"], tuple(reply["laggards"])
         )
         if reached.done or reached.blocked or time.monotonic() >= ends:
             return Waited(reached)

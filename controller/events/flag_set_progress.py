@@ -94,7 +94,7 @@ def ended_states(rollout: Resource, before: str, alert: Alert, now: datetime) ->
     for commit, known in _open_commits(before).items():
         if known.startswith("pending "):
             text = f"FlagRollout {rollout.name} was deleted before everybody got this commit"
-            yield _rollout_message(rollout, f"@sha1:{commit}", ("Deleted", text), alert, now)
+            yield _rollout_message(rollout, f"@sha1:{commit}", "Deleted", text, alert, now)
 
 
 def _rollout_states(
@@ -107,8 +107,8 @@ def _rollout_states(
     messages, after = [], {}
     for revision in (newest, *(f"@sha1:{one}" for one in known if one in earlier - {commit_in(newest)})):
         promotion = promotion_of(objects, rollout, revision, now)
-        told = (_STATES.get(promotion.state, "RolloutActive"), promotion.message)
-        message = _rollout_message(rollout, revision, told, alert, now)
+        reason = _STATES.get(promotion.state, "RolloutActive")
+        message = _rollout_message(rollout, revision, reason, promotion.message, alert, now)
         state, commit = state_name(message), commit_in(revision)
         entry = f"{state} {_short_hash(promotion.message)}" if state != "success" else "success -"
         if known.get(commit) != entry:
@@ -125,9 +125,8 @@ def _open_commits(reported: str) -> dict[str, str]:
 
 
 def _rollout_message(
-    rollout: Resource, revision: str, told: tuple[str, str], alert: Alert, now: datetime
+    rollout: Resource, revision: str, reason: str, words: str, alert: Alert, now: datetime
 ) -> Message:
-    reason, words = told
     failing = {} if reason in {PROMOTED, "RolloutActive"} else _FAILING
     identity = f"{revision.rpartition('@')[2]} {reason} {words} {rollout.resource_version}"
     given = {"reason": reason, "message": words[:2_000], **failing}

@@ -32,6 +32,7 @@ from controller.runtime.loop import Loop, Outputs
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watches import Dispatcher, indexes_of
 from evaluator.flags.model import DIGEST_KEY, FlagSet
+from evaluator.host.signals import run_together
 from evaluator.host.times import timestamp
 from evaluator.settings import InvalidSettingError, Settings, parse_servers
 from evaluator.sync.follower import NOT_READ
@@ -89,16 +90,9 @@ class LocalFollower:
 
     async def run(self) -> None:
         """Follow until cancelled. Raises what `report` raises."""
-        work = (self.followed.run(), self.loop.run(), self.fleet.run(), self.page.run(), self._show())
-        tasks = [asyncio.create_task(part) for part in work]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_together(
+            self.followed.run(), self.loop.run(), self.fleet.run(), self.page.run(), self._show()
+        )
 
     def change(self, _: object) -> None:
         """Another set is served, or the leader went away or came back."""

@@ -21,6 +21,7 @@ from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.host.gc_policy import GcPolicy
+from evaluator.host.signals import run_together
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merge, without_pages
 from evaluator.settings import InvalidSettingError, Settings, from_env
@@ -82,16 +83,7 @@ class Local:
         """Follow the source until cancelled. Raises what `report` raises."""
         if self._restored is not None:
             self.report(Restored(self._restored))
-        work = (self.stages.run(), self._follow(), self.page.run())
-        tasks = [asyncio.create_task(part) for part in work]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_together(self.stages.run(), self._follow(), self.page.run())
 
     async def _follow(self) -> None:
         async for event in self.stages.events():

@@ -1,4 +1,6 @@
-"""The end of a process by a signal: the first one stops its work, and a second one ends it at once."""
+"""The parts of a process, and its end by a signal: the first one stops its work, and a second one ends it at
+once.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,19 @@ def end_at_signals() -> None:
     for number in _SIGNALS:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
+
+
+async def run_together(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run the parts until the first one ends, and cancel the others. Raises what that one raises."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def work_until(

@@ -11,16 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.authoring.plans import (
-    SAMPLES,
-    Beside,
-    BothDefinitions,
-    FlagPlan,
-    NotArithmeticError,
-    plan_flags,
-    synthetic_contexts,
-)
-from controller.authoring.shares import HASHES, assigned, moved, moves
+from controller.authoring.plans import Beside, BothDefinitions, FlagPlan, NotArithmeticError, plan_flags
+from controller.authoring.shares import HASHES, SAMPLES, assigned, moved, moves, synthetic_contexts
 from evaluator.flags.merge import parse
 from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.resolving.resolve import compile_flag_set, resolve
