@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from benchmarks.results import keep, median, percentile
 from controller.proxy.node_pods import NodePod
 from evaluator.http.listener import Listener
 from tests.worlds.proxy import Scene, flags
@@ -53,10 +54,10 @@ async def start(*words: str) -> tuple[asyncio.subprocess.Process, int, asyncio.T
             return process, json.loads(line)["ofrep"], asyncio.create_task(process.stderr.read())
 
 
-def memory(process: asyncio.subprocess.Process) -> str:
+def memory(process: asyncio.subprocess.Process) -> float:
     """Resident megabytes."""
     lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
-    return f"{next(int(line.split()[1]) for line in lines if line.startswith('VmRSS')) / 1024:.0f} MB"
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 async def ask(port: int, address: str, times: int, took: list[float]) -> None:
@@ -73,15 +74,14 @@ async def ask(port: int, address: str, times: int, took: list[float]) -> None:
     writer.close()
 
 
-def tell(what: str, took: list[float]) -> None:
-    """Print median and 99th percentile."""
-    ordered = sorted(took)
-    median, worst = (ordered[int(len(ordered) * share)] * 1000 for share in (0.5, 0.99))
-    print(f"{what}: median {median:.2f} ms, p99 {worst:.2f} ms")
+def latency(what: str, took: list[float]) -> dict[str, Any]:
+    """A row of median and 99th percentile."""
+    return {"what": what, "p50 ms": median(took) * 1000, "p99 ms": percentile(took, 0.99) * 1000}
 
 
-async def main() -> None:
-    """Measure both."""
+async def measure() -> list[dict[str, Any]]:
+    """A row for each pattern of requests, and the memory of both."""
+    rows = []
     scene = Scene("enforce", node_evaluators="s/e", max_streams=1000, max_streams_per_host=1000)
     spaces = [f"ns{number}" for number in range(SPACES)]
     places = {(space, "flags") for space in spaces}
@@ -105,24 +105,24 @@ async def main() -> None:
     for what, times in (("first requests of all pods", 1), ("all pods together", 20)):
         took: list[float] = []
         await asyncio.gather(*(ask(port, address, times, took) for address in addresses))
-        tell(what, took)
+        rows.append(latency(what, took))
     took = []
     await ask(port, addresses[0], 200, took)
-    tell("one pod", took)
-    print(f"node's evaluator: {memory(node)}, {scene.proxy.hub.streams} streams")
+    rows.append(latency("one pod", took))
+    rows.append({"what": f"evaluator of {PODS} pods", "MB": memory(node), "streams": scene.proxy.hub.streams})
     alone = {**source, "selector": "ns0/flags"}
     sidecar, port, beside = await start(f"--sources={json.dumps([alone])}")
     await asyncio.sleep(2)
     took = []
     await ask(port, "127.0.0.1", 200, took)
-    tell("one sidecar", took)
-    print(f"sidecar: {memory(sidecar)}")
+    rows += [latency("one sidecar", took), {"what": "sidecar", "MB": memory(sidecar)}]
     for process, reading in ((node, log), (sidecar, beside)):
         process.terminate()
         await asyncio.gather(process.wait(), reading)
     scene.proxy.close()
     await proxy.drain(0)
+    return rows
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    keep(f"an evaluator for {PODS} pods, and a sidecar", asyncio.run(measure()))

@@ -1,10 +1,12 @@
-"""How a measurement is printed and kept: medians and ratios, one JSON file for all."""
+"""How a measurement is printed and kept: medians and ratios, one JSON file for all, with the date of each."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FILE = Path(__file__).with_name("results.json")
+DATES = "measured on"
+"""The key of the results file under which each measurement has its date."""
 
 
 def median(values: Sequence[float]) -> float:
@@ -30,7 +34,10 @@ def keep(name: str, rows: Iterable[dict[str, Any]]) -> None:
     measured = show(name, rows)
     known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     known[name] = measured
-    known["machine"] = {"python": platform.python_version(), "processor": platform.machine()}
+    known.setdefault(DATES, {})[name] = time.strftime("%Y-%m-%d", time.gmtime())
+    known["machine"] = {
+        "cores": os.cpu_count(), "processor": platform.machine(), "python": platform.python_version(),
+    }  # fmt: skip
     FILE.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from benchmarks import figures, results
 from controller.api.manifests_writer import BEGIN, END
 from controller.app.settings import (
     OPERATORS,
@@ -57,7 +58,7 @@ MOST_WORDS_IN_ALL: Final = 47_300
 LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1930,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagset.md": 1350, "docs/kinds/flagsource.md": 1500,
-    "docs/page.md": 1520,
+    "docs/page.md": 1520, "docs/project/benchmarks.md": 4000,
     "docs/rollout-analysis.md": 1650, "docs/up.md": 1830, "docs/verification.md": 1560,
 }  # fmt: skip
 """What one reads in parts, and may have more words."""
@@ -337,3 +338,9 @@ def test_a_printed_command_can_be_read_by_a_shell() -> None:
     ]
     assert printed
     assert all(shlex.split(line) for line in printed)
+
+
+def test_ratios_of_benchmarks_are_those_of_the_results_file() -> None:
+    measured = json.loads(results.FILE.read_text(encoding="utf-8"))
+    page = figures.PAGE.read_text(encoding="utf-8")
+    assert page == figures.with_table(page, measured), "run python -m benchmarks.figures"
