@@ -1,9 +1,9 @@
 """The state of a flag set or a FlagRollout for the commits that it is about, and of a flag set for its pull
 request. Pure.
 
-Of a FlagRollout, a commit is pending until everybody gets its flags. Only what the flag set has now can come
-to that: a commit that another one replaces before has failed. The present commit, and earlier ones that may
-succeed with it as they have the same content, are remembered as `COMMIT STATE HASH`, between semicolons.
+A commit is pending until everybody gets its flags. Only what the flag set has now can come to that: a commit
+that another one replaces before has failed. The present commit, and earlier ones that may succeed with it as
+they have the same content, are remembered as `COMMIT STATE HASH`, between semicolons.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from controller.api.flagprovider import Message
+    from controller.api.status import Status
     from controller.events.alert_selection import Alert
     from controller.runtime.cache import Cache
     from evaluator.flags.model import FlagSet
@@ -71,8 +72,7 @@ def commit_states(
         return _rollout_states(objects, thing, before, alert, now)
     if thing.key.kind != flagset.KIND:
         return [], before
-    message, after = _flag_set_state(thing, before, stopped_of_set(objects, thing, now), alert, now)
-    return [message] if after != before else [], after
+    return _flag_set_states(thing, before, stopped_of_set(objects, thing, now), alert, now)
 
 
 def followed_by_commits(objects: Cache, changed: Resource) -> list[Resource]:
@@ -89,12 +89,12 @@ def followed_by_commits(objects: Cache, changed: Resource) -> list[Resource]:
     return rollouts_for(objects, changed) if kind in FLAG_KINDS else []
 
 
-def ended_states(rollout: Resource, before: str, alert: Alert, now: datetime) -> Iterator[Message]:
-    """Yield the last statuses of commits that a FlagRollout was about, which is deleted."""
+def ended_states(thing: Resource, before: str, alert: Alert, now: datetime) -> Iterator[Message]:
+    """Yield the last statuses of commits that a FlagSet or FlagRollout was about, which is deleted."""
     for commit, known in _open_commits(before).items():
-        if known.startswith("pending "):
-            text = f"FlagRollout {rollout.name} was deleted before everybody got this commit"
-            yield _rollout_message(rollout, f"@sha1:{commit}", "Deleted", text, alert, now)
+        if known.startswith("pending"):
+            text = f"{thing.key.kind} {thing.name} was deleted before everybody got this commit"
+            yield _commit_message(thing, f"@sha1:{commit}", "Deleted", text, alert, now)
 
 
 def _rollout_states(
@@ -108,15 +108,14 @@ def _rollout_states(
     for revision in (newest, *(f"@sha1:{one}" for one in known if one in earlier - {commit_in(newest)})):
         promotion = promotion_of(objects, rollout, revision, now)
         reason = _STATES.get(promotion.state, "RolloutActive")
-        message = _rollout_message(rollout, revision, reason, promotion.message, alert, now)
+        message = _commit_message(rollout, revision, reason, promotion.message, alert, now)
         state, commit = state_name(message), commit_in(revision)
         entry = f"{state} {_short_hash(promotion.message)}" if state != "success" else "success -"
         if known.get(commit) != entry:
             messages.append(message)
         if revision == newest or state == "pending":
             after[commit] = entry
-    listed = [f"{commit} {entry}" for commit, entry in after.items()]
-    return messages, ";".join(listed[:_MOST_OPEN])
+    return messages, _reported(after)
 
 
 def _open_commits(reported: str) -> dict[str, str]:
@@ -124,46 +123,93 @@ def _open_commits(reported: str) -> dict[str, str]:
     return {commit: state for commit, _, state in pairs}
 
 
-def _rollout_message(
-    rollout: Resource, revision: str, reason: str, words: str, alert: Alert, now: datetime
+def _reported(open_commits: Mapping[str, str]) -> str:
+    listed = [f"{commit} {entry}" for commit, entry in open_commits.items()]
+    return ";".join(listed[:_MOST_OPEN])
+
+
+def _commit_message(
+    thing: Resource, revision: str, reason: str, words: str, alert: Alert, now: datetime
 ) -> Message:
-    failing = {} if reason in {PROMOTED, "RolloutActive"} else _FAILING
-    identity = f"{revision.rpartition('@')[2]} {reason} {words} {rollout.resource_version}"
+    failing = {} if reason in {PROMOTED, PROPAGATED, "RolloutActive"} else _FAILING
+    identity = f"{revision.rpartition('@')[2]} {reason} {words} {thing.resource_version}"
     given = {"reason": reason, "message": words[:2_000], **failing}
-    message = alert_messages.of_state(rollout, alert, identity, now, **given)
+    message = alert_messages.of_state(thing, alert, identity, now, **given)
     return message.model_copy(update={"metadata": message.metadata | {REVISION_KEY: revision}})
+
+
+def _flag_set_states(
+    flag_set: Resource, before: str, stopped: str, alert: Alert, now: datetime
+) -> tuple[list[Message], str]:
+    known, commit = _open_commits(before), commit_in(status_of(flag_set).content[0])
+    if not commit:
+        return [], before
+    message, entry = _flag_set_state(flag_set, known.get(commit, ""), stopped, alert, now)
+    messages, after = [message] if known.get(commit) != entry else [], {commit: entry}
+    for earlier, state in known.items():
+        if earlier == commit or not state.startswith("pending"):
+            continue
+        reason, words = _end_of_earlier(flag_set, earlier, stopped)
+        if reason:
+            revision = f"@sha1:{earlier}"
+            messages.append(_commit_message(flag_set, revision, reason, words, alert, now))
+        else:
+            after[earlier] = state
+    return messages, _reported(after)
+
+
+def _end_of_earlier(flag_set: Resource, commit: str, stopped: str) -> tuple[str, str]:
+    """Return (reason, words) of what became of a commit that the FlagSet had before; empty: still pending."""
+    status = FlagSetStatus.of(flag_set)
+    if not status.conditions_of(PROPAGATED):
+        # Nobody knows what evaluators serve.
+        return "", ""
+    digest = next((one.digest for one in status.history if commit_in(one.revision) == commit), None)
+    if digest is None or digest != status.digest:
+        return "Superseded", f"{status.content[0]} has replaced it before everybody was known to have it"
+    reason, words = _served(status, stopped)
+    return ("", "") if reason == "Applied" else (reason, words)
+
+
+def _served(state: Status, stopped: str) -> tuple[str, str]:
+    """Return (reason, words) of what a FlagSet has applied; `stopped`: which changes of it were, in words."""
+    propagated = state.condition(PROPAGATED)
+    if stopped:
+        return "RolledBack", stopped
+    if layers := _layers(state):
+        return "Applied", layers
+    if propagated.status in {TRUE, UNKNOWN}:
+        return PROPAGATED, propagated.message
+    return "Applied", state.condition(READY).message
+
+
+def _layers(state: Status) -> str:
+    """Return what keeps users from having the revision although evaluators serve it, in words."""
+    types = (ROLLOUT_ACTIVE, OVERRIDE_ACTIVE)
+    return "; ".join(one.message for type_ in types for one in state.conditions_of(type_))
 
 
 def _flag_set_state(
     thing: Resource, before: str, stopped: str, alert: Alert, now: datetime
 ) -> tuple[Message, str]:
+    """Return (status of the present commit, what is remembered of it). `before`: what was."""
     state = status_of(thing)
-    ready, propagated = state.condition(READY), state.condition(PROPAGATED)
+    ready = state.condition(READY)
     reason, words = state.failure or "Applied", ready.message
-    rolled_back = state.is_ready and stopped
-    # What keeps users from having the revision although evaluators serve it.
-    layers = [c.message for type_ in (ROLLOUT_ACTIVE, OVERRIDE_ACTIVE) for c in state.conditions_of(type_)]
-    if rolled_back:
-        reason, words = "RolledBack", stopped
-    elif state.is_ready and layers:
-        words = "; ".join(layers)
-    elif state.is_ready and propagated.status in {TRUE, UNKNOWN}:
-        reason, words = PROPAGATED, propagated.message
-    commit = commit_in(state.content[0])[:12]
+    if state.is_ready:
+        reason, words = _served(state, stopped)
+    rolled_back = state.is_ready and bool(stopped)
     # After a step or an override the same state is news again.
-    since_layers = before if before.startswith(f"{commit} pending ") else ""
+    since_layers = before if before.startswith("pending ") else ""
     identity = f"{state.content[0]} {reason} {words} {ready.since} {since_layers}"
     fields = _fields(thing, reason, words) | (_FAILING if rolled_back else {})
     message = alert_messages.of_state(thing, alert, identity, now, **fields)
-    after = f"{commit} {state_name(message)}"
-    if not commit:
-        return message, before
-    if rolled_back or (state.is_ready and layers):
+    after = state_name(message)
+    if rolled_back or (state.is_ready and _layers(state)):
         # Each step is told.
         return message, f"{after} {_short_hash(words)}"
     # A revision that all subscribers served stays successful while new ones subscribe.
-    known = before == f"{commit} success" and after == f"{commit} pending"
-    return message, before if known else after
+    return message, before if (before, after) == ("success", "pending") else after
 
 
 def state_name(message: Message) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from controller.api import flagrollout
 from controller.api.kinds import status_of
 from controller.api.meta import LINK, ObjectKey, Resource
 from controller.api.status import READY
@@ -174,7 +173,7 @@ class AlertReporter:
             self._end(
                 box, alert, resource, "gone", reason="Deleted", message="it was deleted while it failed"
             )
-        if box.type in COMMITS and resource.key.kind == flagrollout.KIND:
+        if box.type in COMMITS:
             before = (box.of_subject(subject) or Reported()).digest
             ended = ended_states(resource, before, alert, self.now())
             self._push_wanted(box, alert, resource, ended)

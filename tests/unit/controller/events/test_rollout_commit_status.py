@@ -46,6 +46,10 @@ STOPPED: Final = (
 )
 
 
+SERVED: Final = ("True", "Served", "3 of 3 evaluators serve it")
+UNDER_WAY: Final = ("False", "Progressing", "1 of 3 evaluators serve it")
+
+
 class Repository(Desk):
     """A desk whose provider keeps statuses of commits."""
 
@@ -67,17 +71,17 @@ class Repository(Desk):
         about = [each for each in self.box.pending.values() if each.kind == kind]
         return [(each.metadata[REVISION_KEY].rpartition(":")[2][0], state_name(each)) for each in about]
 
-    def words(self) -> str:
-        """What the last status says."""
-        return list(self.box.pending.values())[-1].message
+    def words(self, kind: str = "FlagRollout") -> str:
+        """What the last status about a kind says."""
+        return [each.message for each in self.box.pending.values() if each.kind == kind][-1]
 
 
 @pytest.fixture
 def desk() -> Repository:
-    """The flag set with OLD, which is promoted."""
+    """The flag set with OLD, which is served and promoted."""
     made = Repository(ROLLED_OUT, alert("sets"))
     made.learn_all(
-        flag_set(OLD, OLD, OWN_OLD),
+        flag_set(OLD, OLD, OWN_OLD, conditions=conditions(Propagated=SERVED)),
         rollout(promotedRevisions=[OLD]),
         set_object(OLD, OWN_OLD, rollouts=[entry("Idle", "")]),
     )
@@ -87,8 +91,7 @@ def desk() -> Repository:
 
 def test_no_commit_is_green_before_everybody_gets_it(desk: Repository) -> None:
     """Neither while the FlagRollout is ready as it has not seen the commit yet, nor at its steps."""
-    served = ("True", "Served", "3 of 3 evaluators serve it")
-    applied = flag_set(conditions=conditions(Propagated=served))
+    applied = flag_set(conditions=conditions(Propagated=SERVED))
     desk.learn_all(applied)
     desk.learn_all(replace(set_object(), generation=2), set_object(rollouts=[entry("Held", "", "banner")]))
     desk.learn_all(rollout(candidate("Pending", FIRST, "banner")), *AT_FIRST_STEP)
@@ -104,14 +107,13 @@ def test_no_commit_is_green_before_everybody_gets_it(desk: Repository) -> None:
 
 def test_a_flag_set_is_pending_at_a_step_and_fails_once_its_change_is_rolled_back(desk: Repository) -> None:
     step = "FlagRollout checkout: step 1/2"
-    served = ("True", "Served", "3 of 3 evaluators serve it")
-    exposed = conditions(Propagated=served, RolloutActive=("True", "FlagsRolledOut", step))
+    exposed = conditions(Propagated=SERVED, RolloutActive=("True", "FlagsRolledOut", step))
     desk.learn_all(*AT_FIRST_STEP, flag_set(conditions=exposed))
     assert desk.told("FlagSet")[-1] == ("b", "pending")
-    held = conditions(Propagated=served, RolloutActive=("True", "FlagsRolledOut", "nobody gets it"))
+    held = conditions(Propagated=SERVED, RolloutActive=("True", "FlagsRolledOut", "nobody gets it"))
     desk.learn_all(*STOPPED, flag_set(conditions=held))
     assert desk.told("FlagSet")[-1] == ("b", "failure")
-    desk.learn_all(*PROMOTED, flag_set(conditions=conditions(Propagated=served)))
+    desk.learn_all(*PROMOTED, flag_set(conditions=conditions(Propagated=SERVED)))
     assert desk.told("FlagSet")[-1] == ("b", "success")
 
 
@@ -193,6 +195,60 @@ def test_the_next_leader_repeats_nothing_and_misses_nothing(desk: Repository) ->
     assert again.compare() == []
     again.learn_all(*PROMOTED)
     assert again.told()[-1] == ("b", "success")
+
+
+def followed_by(revision: str, own: str, propagated: tuple[str, str, str]) -> Resource:
+    """The flag set with a revision that it has got after NEW."""
+    known = ((revision, own), (NEW, OWN_NEW))
+    history = [{"revision": one, "digest": digest, "appliedAt": SINCE} for one, digest in known]
+    return flag_set(revision, revision, own, history=history, conditions=conditions(Propagated=propagated))
+
+
+def test_a_flag_sets_commit_that_another_replaces_fails_and_says_by_which(desk: Repository) -> None:
+    desk.learn_all(flag_set(conditions=conditions(Propagated=UNDER_WAY)))
+    assert desk.told("FlagSet") == [("b", "pending")]
+    desk.learn_all(followed_by(LATER, "sha256:9", UNDER_WAY))
+    assert desk.told("FlagSet")[1:] == [("c", "pending"), ("b", "failure")]
+    assert desk.words("FlagSet") == f"{LATER} has replaced it before everybody was known to have it"
+    desk.learn_all(followed_by(LATER, "sha256:9", SERVED))
+    assert desk.told("FlagSet")[3:] == [("c", "success")]
+
+
+def test_a_flag_sets_commit_succeeds_with_a_later_one_of_the_same_content(desk: Repository) -> None:
+    desk.learn_all(flag_set(conditions=conditions(Propagated=UNDER_WAY)))
+    desk.learn_all(followed_by(LATER, OWN_NEW, UNDER_WAY))
+    assert desk.told("FlagSet") == [("b", "pending"), ("c", "pending")]
+    desk.learn_all(followed_by(LATER, OWN_NEW, SERVED))
+    assert desk.told("FlagSet")[2:] == [("c", "success"), ("b", "success")]
+
+
+def test_a_flag_sets_commit_succeeds_while_a_later_one_is_refused(desk: Repository) -> None:
+    desk.learn_all(flag_set(conditions=conditions(Propagated=UNDER_WAY)))
+    refused = conditions("BuildFailed", "banner is bad", Propagated=SERVED)
+    desk.learn_all(flag_set(NEW, LATER, OWN_NEW, conditions=refused))
+    assert desk.told("FlagSet")[1:] == [("c", "failure"), ("b", "success")]
+
+
+def test_a_flag_sets_commit_that_waited_and_was_never_applied_fails(desk: Repository) -> None:
+    waiting = conditions("Progressing", "waits for FlagRollout staging", Propagated=SERVED)
+    desk.learn_all(flag_set(OLD, NEW, OWN_OLD, conditions=waiting))
+    desk.learn_all(flag_set(LATER, LATER, "sha256:9", conditions=conditions(Propagated=UNDER_WAY)))
+    assert desk.told("FlagSet") == [("b", "pending"), ("c", "pending"), ("b", "failure")]
+
+
+def test_a_commit_stays_pending_where_no_proxy_says_who_serves_it(desk: Repository) -> None:
+    desk.learn_all(flag_set())
+    desk.learn_all(flag_set(LATER, LATER, "sha256:9"))
+    assert desk.told("FlagSet") == [("b", "pending"), ("c", "pending")]
+    desk.learn_all(followed_by(LATER, "sha256:9", UNDER_WAY))
+    assert desk.told("FlagSet")[2:] == [("b", "failure")]
+
+
+def test_a_flag_set_that_is_deleted_fails_the_commit_that_was_under_way(desk: Repository) -> None:
+    desk.learn_all(flag_set(conditions=conditions(Propagated=UNDER_WAY)))
+    desk.objects.forget(flag_set().key)
+    assert desk.told("FlagSet") == [("b", "pending"), ("b", "failure")]
+    assert desk.words("FlagSet") == "FlagSet checkout was deleted before everybody got this commit"
 
 
 def test_a_comment_on_a_pull_request_is_not_about_a_rollout() -> None:
