@@ -51,12 +51,14 @@ _TRY_AGAIN: Final = 2.0
 class _Node:
     """What serves the pods of one node."""
 
-    def __init__(self, config: SourceConfig, settings: Settings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, config: SourceConfig, settings: Settings, clock: Callable[[], float], again: float
+    ) -> None:
         state = settings.state_dir
-        self._config, self._settings, self._clock = config, settings, clock
+        self._config, self._settings, self._clock, self._again = config, settings, clock, again
         self._connection = PeerConnection(Connector(config.name, config, DEFAULT_TIMING))
         path = None if state is None else state / "pods.json"
-        self.addresses = PodAddresses(self._connection.ask, clock, path, self._end_streams)
+        self.addresses = PodAddresses(self._connection.ask, clock, path, self._end_streams, again)
         self.sets = PodFlagSets(self.addresses, self._open, settings.max_flag_sets)
         self.known = Store()
         """Serves no flag: says that this evaluator is ready."""
@@ -102,7 +104,7 @@ class _Node:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(self._again)
             await self.sets.sweep()
 
     def _be_ready(self) -> None:
@@ -173,13 +175,14 @@ async def serve_node(
     stop: asyncio.Event,
     clock: Callable[[], float],
     opened: Callable[[Ports], None] = lambda ports: log.info("listening", extra=asdict(ports)),
+    again: float = AGAIN,
 ) -> None:
-    """Serve the pods of a node until `stop` is set; `opened` is called once ports are open. Raises as
-    `evaluator.wiring.run` does.
+    """Serve the pods of a node until `stop` is set; `opened` is called once ports are open. `again`: seconds
+    until the proxy is asked about all pods again. Raises as `evaluator.wiring.run` does.
     """
     if settings.pods_from is None:
         raise InvalidSettingError("--pods-from is missing: it names the proxy")
-    node = _Node(settings.pods_from, settings, clock)
+    node = _Node(settings.pods_from, settings, clock, again)
     serving = await serve(node.known, settings, clock=clock, additions=Additions(by_pod=node.by_pod))
     opened(serving.ports)
     try:

@@ -74,12 +74,13 @@ class PodAddresses:
         clock: Callable[[], float],
         path: Path | None,
         changed: Callable[[str], None] = lambda _address: None,
+        again: float = AGAIN,
     ) -> None:
         """clock: Unix seconds. path: the file of answers; None: they are not saved. changed: called with an
-        address whose pod, or what it may have, has changed.
+        address whose pod, or what it may have, has changed. again: seconds until all are asked about again.
         """
         self.changed = changed
-        self._ask, self._clock, self._path = ask, clock, path
+        self._ask, self._clock, self._path, self._again = ask, clock, path, again
         self._known: dict[AskedAddress, KnownPod] = {}
         self._asking: dict[AskedAddress, asyncio.Task[PodAnswer]] = {}
 
@@ -119,7 +120,7 @@ class PodAddresses:
     async def run(self) -> None:
         """Ask about all known addresses again and again, until cancelled."""
         while True:
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(self._again)
             try:
                 await self._ask_about(list(self._known))
             except AskFailed as failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import Answer, HttpHandler, StreamHandler, UnaryHandler
 
 T = TypeVar("T")
+S = TypeVar("S", bound=MessageStream)
 
 _STATUSES: Final = {Code.UNAVAILABLE: 503, Code.PERMISSION_DENIED: 403, Code.RESOURCE_EXHAUSTED: 429}
 
@@ -73,7 +75,11 @@ class PodRoutes:
     def end_streams(self, address: str) -> None:
         """End the streams of an address: its pod, or what it may have, has changed."""
         for stream in tuple(self._streams.pop(address, ())):
+            # Its handler is told only of an end that is not its own.
+            closed = stream.on_closed
             stream.close(Code.UNAVAILABLE, "which flag sets this pod may have has changed; connect again")
+            if closed is not None:
+                closed()
 
     def _selector(self, headers: Headers, message: bytes = b"") -> str:
         text = header(headers, SELECTOR_HEADER)
@@ -96,7 +102,10 @@ class PodRoutes:
     def _http(self, key: tuple[str, str]) -> HttpHandler:
         def handle(request: Request) -> Answer:
             def answer(routes: tuple[Routes, ...]) -> Answer:
-                return routes[self._port].http[key](request)
+                found = routes[self._port].http[key](request)
+                if isinstance(found, Streamed):
+                    return replace(found, start=partial(self._start, host_of(request.peer), found.start))
+                return found
 
             def answer_whole(routes: tuple[Routes, ...]) -> Response | Deferred[Response]:
                 found = answer(routes)
@@ -122,10 +131,8 @@ class PodRoutes:
     def _stream(self, table: str, path: str) -> StreamHandler:
         def handle(call: Call, message: bytes, stream: MessageStream) -> None:
             def start(routes: tuple[Routes, ...]) -> None:
-                self._note(host_of(call.peer), stream)
-                getattr(routes[self._port], table)[path](call, message, stream)
-                ended = stream.on_ended
-                stream.on_ended = partial(self._forget, host_of(call.peer), stream, ended)
+                begin = partial(getattr(routes[self._port], table)[path], call, message)
+                self._start(host_of(call.peer), begin, stream)
 
             selector = self._selector(call.headers, message)
             routes = self._sets.at_once(call.peer, selector)
@@ -147,8 +154,11 @@ class PodRoutes:
 
         return handle
 
-    def _note(self, address: str, stream: MessageStream) -> None:
+    def _start(self, address: str, begin: Callable[[S], None], stream: S) -> None:
+        """Have a handler begin a stream, which is one of this address until it ends."""
         self._streams.setdefault(address, set()).add(stream)
+        begin(stream)
+        stream.on_ended = partial(self._forget, address, stream, stream.on_ended)
 
     def _forget(
         self, address: str, stream: MessageStream, ended: Callable[[Code], None] | None, code: Code

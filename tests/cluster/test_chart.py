@@ -14,6 +14,7 @@ import yaml
 
 from controller.api.meta import SHARD_KEY
 from controller.app.settings import ControllerSettings, settings_of
+from evaluator.settings.load import load
 from tests.cluster.patience import within
 from tests.cluster.plane import run_plane
 from tests.helm import program as helm_program
@@ -41,6 +42,7 @@ CHOICES: Final = {
     "tenants": TENANTS,
     "controller alone": ("delivery",),
     "with the page": (*USUAL, "page"),
+    "one evaluator a node": (*USUAL, "node-evaluator"),
     "highly available": (*USUAL, "proxy-tls", "high-availability", "flux-notifications", "monitoring"),
     "like OpenFeature Operator": (
         *USUAL, "operator-compatible", "flag-readers", "flag-files", "proxy-on-demand",
@@ -97,12 +99,10 @@ def sort_lists(value: object) -> object:
     return value
 
 
-@pytest.mark.parametrize("components", CHOICES.values(), ids=CHOICES.keys())
-def test_the_chart_renders_the_objects_of_the_kustomize_base(
-    cluster: Plane, helm: Callable[..., str], tmp_path: Path, components: tuple[str, ...]
-) -> None:
+def kustomize(cluster: Plane, folder: Path, components: tuple[str, ...]) -> str:
+    """What a kustomization with the base and these components says."""
     # Kustomize takes no absolute paths.
-    up = "../" * (len(tmp_path.parts) - 1)
+    up = "../" * (len(folder.parts) - 1)
     deploy = f"{up}{(ROOT / 'deploy').relative_to('/')}"
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -110,8 +110,15 @@ def test_the_chart_renders_the_objects_of_the_kustomize_base(
         "resources": [f"{deploy}/base"],
         "components": [f"{deploy}/components/{name}" for name in components],
     }
-    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
-    kustomized = objects(cluster.kubectl("kustomize", str(tmp_path)))
+    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+    return cluster.kubectl("kustomize", str(folder))
+
+
+@pytest.mark.parametrize("components", CHOICES.values(), ids=CHOICES.keys())
+def test_the_chart_renders_the_objects_of_the_kustomize_base(
+    cluster: Plane, helm: Callable[..., str], tmp_path: Path, components: tuple[str, ...]
+) -> None:
+    kustomized = objects(kustomize(cluster, tmp_path, components))
     rendered = objects(
         helm(
             "template",
@@ -126,6 +133,53 @@ def test_the_chart_renders_the_objects_of_the_kustomize_base(
     assert rendered.keys() == kustomized.keys()
     for identity, wanted in kustomized.items():
         assert rendered[identity] == wanted, identity
+
+
+NODE: Final = (*USUAL, "node-evaluator")
+PRIORITY: Final = ("--set", "node-evaluator.pod.priorityClassName=system-node-critical")
+
+
+@pytest.mark.parametrize("way", ["kustomize", "helm"])
+def test_the_evaluator_of_a_node_is_there_before_its_pods_and_after_them(
+    cluster: Plane, helm: Callable[..., str], tmp_path: Path, way: str
+) -> None:
+    if way == "kustomize":
+        text = kustomize(cluster, tmp_path, NODE)
+    else:
+        given = ("--set-json", f"components={values(NODE)}", *PRIORITY)
+        text = helm("template", "x", str(CHART), "-n", "flagstaff-system", *given)
+    place = ("flagstaff-system", "flagstaff-node-evaluator")
+    rendered: dict[Identity, Any] = dict(objects(text))
+    spec, service = rendered["DaemonSet", *place]["spec"], rendered["Service", *place]["spec"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    # An update: the next one is ready before the last one stops.
+    assert spec["updateStrategy"] == {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    # A drain leaves it until the pods are gone: it runs wherever they may, and nothing evicts it before them.
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod.get("priorityClassName") == (None if way == "kustomize" else "system-node-critical")
+    options = [argument for argument in container["args"] if argument.startswith("--")]
+    split = (option.removeprefix("--").partition("=") for option in options)
+    settings = load({name: [value] for name, _, value in split}, {}).settings
+    pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] >= pause + settings.shutdown_seconds + 10
+    # No new connection comes while it waits for those that it has.
+    ready, live = container["readinessProbe"], container["livenessProbe"]
+    assert ready["periodSeconds"] * ready["failureThreshold"] < pause
+    assert live["periodSeconds"] * live["failureThreshold"] >= 60
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {
+        "grpc": settings.port, "management": settings.management_port, "sync": settings.sync_port,
+        "ofrep": settings.ofrep_port,
+    }  # fmt: skip
+    assert {ready["httpGet"]["port"], live["httpGet"]["port"]} == {"management"}
+    assert service["internalTrafficPolicy"] == "Local"
+    assert service["selector"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert {port["targetPort"] for port in service["ports"]} == {"grpc", "sync", "ofrep"}
+    # What the API server knows of it.
+    (tmp_path / "one.yaml").write_text(json.dumps(rendered["DaemonSet", *place]))
+    cluster.kubectl("create", "namespace", "flagstaff-system", check=False)
+    cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(tmp_path / "one.yaml"))
 
 
 def test_values_reach_the_deployments(helm: Callable[..., str]) -> None:

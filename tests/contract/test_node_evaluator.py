@@ -5,20 +5,25 @@ pods', and a token of the proxy's world is its user.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import grpc.aio
 import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
+from controller.proxy.access import VERDICT_SECONDS
 from controller.proxy.node_pods import NodePod
 from controller.proxy.receipt_service import fleet
 from evaluator.http.listener import Listener
 from evaluator.node.node_process import serve_node
+from evaluator.node.pod_addresses import AGAIN
 from evaluator.settings import Settings
 from evaluator.settings.settings import PodName
 from evaluator.sync.config import Provider, SourceConfig
@@ -27,7 +32,7 @@ from evaluator.wiring import unix_time
 from tests.worlds.proxy import Scene, flags
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from pathlib import Path
 
     from evaluator.http.listener import Listener as Port
@@ -68,10 +73,13 @@ class Node:
     task: asyncio.Task[None] | None = None
     ahead: float = 0.0
     """Seconds by which the clock is ahead."""
+    again: float = AGAIN
+    """Seconds until the proxy is asked about all pods again."""
 
     async def start(self) -> None:
         stop, opened = asyncio.Event(), asyncio.get_running_loop().create_future()
-        serving = serve_node(self.settings, stop, lambda: unix_time() + self.ahead, opened.set_result)
+        clock = lambda: unix_time() + self.ahead  # noqa: E731
+        serving = serve_node(self.settings, stop, clock, opened.set_result, self.again)
         self.task = asyncio.create_task(serving)
         self.ports, self.stop = await asyncio.wait_for(opened, 10), stop.set
 
@@ -169,6 +177,73 @@ async def test_an_address_that_another_pod_has_later_gets_the_flags_of_that_pod(
     node.ahead = 6.0
     node.scene.nodes.pods["n1"] = [node_pod("bank", "ledger-2", SHOP, "bank/ledger")]
     assert await node.hello(SHOP) == (200, "of the bank")
+
+
+async def grpc_values(node: Node, selector: str) -> AsyncGenerator[str]:
+    """Yield what `hello` says whenever a stock client's EventStream tells of a change."""
+    told = (("flagd-selector", selector),)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{node.ports.grpc}") as channel:
+        stub = v1_grpc.ServiceStub(channel)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            async for event in stub.EventStream(v1.EventStreamRequest(), metadata=told):
+                if event.type != "keep_alive":
+                    asked = v1.ResolveStringRequest(flag_key="hello")
+                    yield (await stub.ResolveString(asked, metadata=told)).value
+
+
+async def synced_values(node: Node, selector: str) -> AsyncGenerator[str]:
+    """Yield what `hello` says in each message of a stock client's SyncFlags."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{node.ports.sync}") as channel:
+        request = sync_pb2.SyncFlagsRequest(selector=selector)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            async for message in sync_pb2_grpc.FlagSyncServiceStub(channel).SyncFlags(request):
+                yield json.loads(message.flag_configuration)["flags"]["hello"]["variants"]["on"]
+
+
+async def sse_values(node: Node, selector: str, address: str = "127.0.0.1") -> AsyncGenerator[str]:
+    """Yield what `hello` says whenever OFREP's event stream tells the pod at an address of a change."""
+    headers = {"flagd-selector": selector}
+    url = f"http://127.0.0.1:{node.ports.ofrep}/ofrep/v1"
+    own = aiohttp.TCPConnector(local_addr=(address, 0))
+    async with aiohttp.ClientSession(connector=own, headers=headers, raise_for_status=True) as session:
+        # Its connection is known from now on, and the stream takes the same one.
+        async with session.post(f"{url}/evaluate/flags/hello", json={"context": {}}) as answer:
+            await answer.read()
+        async with session.get(f"{url}/sse") as stream:
+            async for line in stream.content:
+                if line.startswith(b"data:"):
+                    async with session.post(f"{url}/evaluate/flags/hello", json={"context": {}}) as answer:
+                        yield (await answer.json())["value"]
+
+
+def test_a_right_that_is_withdrawn_is_known_within_the_time_that_the_page_says() -> None:
+    assert AGAIN + VERDICT_SECONDS <= 120
+
+
+@pytest.mark.parametrize("values", [grpc_values, synced_values, sse_values])
+async def test_a_stream_follows_its_set_until_the_pod_may_not_get_it(
+    node: Node, values: Callable[[Node, str], AsyncGenerator[str]]
+) -> None:
+    """A client from 127.0.0.1, which is a pod here, asks for a set that another pod keeps."""
+    await node.end()
+    node.again = 0.1
+    await node.start()
+    node.scene.nodes.pods["n1"].append(node_pod("shop", "checkout-2", "127.0.0.1", "shop/checkout"))
+    told = values(node, "shop/checkout")
+    async with asyncio.timeout(20):
+        assert await anext(told) == "of the shop"
+        node.scene.learn("shop/checkout", flags("changed"))
+        assert await anext(told) == "changed"
+        others = sse_values(node, "shop/checkout", BANK)
+        assert await anext(others) == "changed"
+        node.scene.reviews.rights[SHOPS] = set()
+        # The proxy asks about a right again once its verdict is too old.
+        node.scene.now += VERDICT_SECONDS
+        assert [value async for value in told] == []
+    assert await node.hello("127.0.0.1", "shop/checkout") == (403, f"{SHOPS} may not get shop/checkout")
+    node.scene.learn("shop/checkout", flags("changed again"))
+    assert await anext(others) == "changed again"
+    await others.aclose()
 
 
 async def test_receipts_count_pods(node: Node) -> None:
