@@ -29,7 +29,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/page": 1230,
     "controller/pods": 4800,
     "controller/proxy": 3340,
-    "controller/rollouts": 3530,
+    "controller/rollouts": 3545,
     "controller/runtime": 3040,
     "controller/sources": 6060,
     "controller/validation": 600,

@@ -79,6 +79,8 @@ def require_short_expressions(dependencies: Any) -> Any:
 KIND: Final = "FlagSet"
 LABEL: Final = "flagstaff.dev/flagset"
 """The label on every object that a FlagSet writes; its value is the FlagSet's name."""
+MANAGER_PREFIX: Final = "flagstaff-flagset/"
+"""How the name of a FlagSet's field manager begins."""
 _MANAGER: Final = 128
 """Characters that a field manager's name may have."""
 
@@ -334,7 +336,7 @@ def writer_key(written: Resource) -> ObjectKey:
 
 def manager_of(flag_set: ObjectKey) -> str:
     """Return a FlagSet's own field manager, so that two FlagSets conflict and do not overwrite each other."""
-    name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
+    name = f"{MANAGER_PREFIX}{flag_set.namespace}/{flag_set.name}"
     if len(name) <= _MANAGER:
         return name
     return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

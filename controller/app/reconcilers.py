@@ -365,7 +365,7 @@ def _configurations(parts: Parts) -> ConfigurationReconciler:
     shared = parts.shared
     objects = shared.objects
     sources = {**parts.providers.remote, "flagSource": SourceFlags(objects, _reader(shared))}
-    shards = RemoteShards(objects, shared.accounts.client)
+    shards = RemoteShards(objects, shared.accounts.client, shared.settings.shard)
     remote = RemoteProviders(objects, sources, shards, shared.tasks)
     return ConfigurationReconciler(objects, shared.claims, parts.proxies, remote, shared.tasks)
 
@@ -383,8 +383,9 @@ def _flagds(parts: Parts) -> FlagdReconciler:
 
 
 def _rollouts(parts: Parts) -> FlagRolloutReconciler:
-    objects, client = parts.shared.objects, parts.shared.accounts.client
-    return FlagRolloutReconciler(objects, client, parts.asked.checks, parts.asked.hooks)
+    shared, asked = parts.shared, parts.asked
+    client, shard = shared.accounts.client, shared.settings.shard
+    return FlagRolloutReconciler(shared.objects, client, asked.checks, asked.hooks, shard=shard)
 
 
 _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (

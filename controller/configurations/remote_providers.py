@@ -46,6 +46,7 @@ from controller.runtime.event import Occurrence
 from controller.runtime.helpers import TRUSTED, ForeignTasks, Task
 from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Failed, Setback, Stalled, stall_on_invalid_text
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.flags.accept import Refused, accept
 from evaluator.flags.canonical import canonical
 from evaluator.flags.canonical import digest as digest_of
@@ -183,6 +184,8 @@ class RemoteShards:
     objects: Cache
     writer: Callable[[str, str | None], Applier]
     """(namespace, service account) -> who writes with its rights, or with those of the installation."""
+    shard: Shard = WHOLE
+    """What is written gets its labels of the object."""
     _outdated: dict[ObjectKey, datetime] = field(default_factory=dict)
     """The time since which a shard is not named."""
 
@@ -198,7 +201,8 @@ class RemoteShards:
         writer = self.writer(resource.namespace, account)
         for name, spec in shards:
             if not self._has(resource.namespace, name, spec["digest"]):
-                body, _ = await writer.apply(_manifest(resource, name, spec), manager=MANAGER)
+                manifest = _manifest(resource, name, spec, self.shard.labels_of(resource.labels))
+                body, _ = await writer.apply(manifest, manager=MANAGER)
                 # Its event arrives later, and what is delivered is composed now.
                 self.objects.learn(Resource.of(body))
             written.append(ProviderShard(name=name, digest=spec["digest"]))
@@ -233,9 +237,9 @@ class RemoteShards:
         return shard is not None and not shard.deleting and shard.spec.get("digest") == digest
 
 
-def _manifest(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _manifest(resource: Resource, name: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
     owner = resource.owner_reference | {"kind": featureflagconfiguration.KIND, "controller": True}
-    metadata = {"name": name, "namespace": resource.namespace, "labels": {}, "ownerReferences": [owner]}
+    metadata = {"name": name, "namespace": resource.namespace, "labels": labels, "ownerReferences": [owner]}
     return {"apiVersion": API_VERSION, "kind": flagshard.KIND, "metadata": metadata, "spec": spec}
 
 

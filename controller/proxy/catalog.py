@@ -14,7 +14,7 @@ import orjson
 
 from controller.api import flagshard
 from controller.api.flagrollout import PROMOTE
-from controller.api.flagset import LABEL, proven_writer
+from controller.api.flagset import LABEL, MANAGER_PREFIX, proven_writer
 from controller.api.meta import SHARD_KEY, ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import rollout_entries
@@ -173,7 +173,8 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
     ours = {key: text for key, text in annotations.items() if key.startswith(PROVENANCE_PREFIX)}
-    labels = {key: text for key, text in (meta.get("labels") or {}).items() if key in {LABEL, SHARD_KEY}}
+    wanted = {LABEL, SHARD_KEY, *_labels_of_writer(meta)}
+    labels = {key: text for key, text in (meta.get("labels") or {}).items() if key in wanted}
     kept = {name: meta.get(name) for name in _KEPT}
     managers = [
         {"manager": entry.get("manager")}
@@ -195,6 +196,16 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
             "status": {name: entries for name, entries in decisive.items() if entries} or None,
         }
     )
+
+
+def _labels_of_writer(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of the labels that a FlagSet has set: its own, and those of its shard."""
+    for entry in meta.get("managedFields") or ():
+        if isinstance(entry, dict) and str(entry.get("manager")).startswith(MANAGER_PREFIX):
+            fields: object = entry
+            for step in ("fieldsV1", "f:metadata", "f:labels"):
+                fields = fields.get(step) if isinstance(fields, dict) else None
+            yield from (name.removeprefix("f:") for name in (fields if isinstance(fields, dict) else ()))
 
 
 def _is_superseded(status: object) -> bool:

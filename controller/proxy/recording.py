@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagconfiguration import KIND as CONFIGURATION
 from controller.api.flagreceipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
-from controller.api.meta import API_VERSION, SHARD_KEY, Resource
+from controller.api.flagset import LABEL
+from controller.api.meta import API_VERSION, Resource
 from controller.runtime.setbacks import Setback
 from evaluator.host.times import micro_timestamp
 
@@ -199,8 +200,8 @@ class Recorder:
             "metadata": {
                 "name": receipt_name(owner.name, self.identity),
                 "namespace": owner.namespace,
-                "labels": PROXY_LABEL
-                | {key: owner.labels[key] for key in [SHARD_KEY] if key in owner.labels},
+                # Of the owner's labels the catalog has the FlagSet's and the shard's.
+                "labels": PROXY_LABEL | {key: text for key, text in owner.labels.items() if key != LABEL},
                 "ownerReferences": [owner.owner_reference],
             },
             "spec": {"configuration": owner.name, "proxy": self.identity},

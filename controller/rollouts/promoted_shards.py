@@ -10,6 +10,7 @@ from controller.api import flagshard
 from controller.api.flagrollout import LABEL
 from controller.api.meta import API_VERSION, ObjectKey, Resource
 from controller.rollouts.stage import SHARDS_BY_ROLLOUT
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.flags.canonical import canonical
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class PromotedShards:
     objects: Cache
     writer: Callable[[str], Applier]
     """The writer in a namespace."""
+    shard: Shard = WHOLE
+    """What is written gets its labels of the FlagRollout."""
     _outdated: dict[ObjectKey, datetime] = field(default_factory=dict)
     """Since when no status names a shard."""
 
@@ -49,8 +52,14 @@ class PromotedShards:
         """Write promoted definitions, unless they are there with these owners. Raises Setback."""
         name = shard_name(rollout.name, digest)
         known = self.objects.get(ObjectKey(flagshard.KIND, rollout.namespace, name))
+        labels = {LABEL: rollout.name[:63].rstrip("-._")} | self.shard.labels_of(rollout.labels)
         # A shard of an earlier FlagRollout of this name has another owner, so it would not be removed.
-        if known is not None and not known.deleting and all(map(known.is_owned_by, (rollout, target))):
+        if (
+            known is not None
+            and not known.deleting
+            and known.labels.items() >= labels.items()
+            and all(map(known.is_owned_by, (rollout, target)))
+        ):
             return
         manifest = {
             "apiVersion": API_VERSION,
@@ -58,7 +67,7 @@ class PromotedShards:
             "metadata": {
                 "name": name,
                 "namespace": rollout.namespace,
-                "labels": {LABEL: rollout.name[:63].rstrip("-._")},
+                "labels": labels,
                 "ownerReferences": [rollout.owner_reference, target.owner_reference],
             },
             "spec": {"digest": digest, "flagSpec": _document(flag_set)},

@@ -24,6 +24,7 @@ from controller.rollouts.rollout_observation import observation_of, outcome_of
 from controller.rollouts.rollout_ports import HookAnswer, HookCall, Hooks, MeasuredStep, StepChecks
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Stalled, Waiting
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.flags.candidates import matches
 from evaluator.flags.rollouts import metadata_in_rollouts
 from evaluator.host.times import parse_time
@@ -52,11 +53,15 @@ class FlagRolloutReconciler:
         checks: StepChecks,
         hooks: Hooks,
         advise: Callable[[Action], str] = in_cluster,
+        *,
+        shard: Shard = WHOLE,
     ) -> None:
-        """`writer`: who writes in a namespace. `advise`: says how a person does something."""
+        """`writer`: who writes in a namespace. `advise`: says how a person does something. `shard`: what is
+        written gets its labels of the FlagRollout.
+        """
         self._objects = objects
         self._comparisons = Comparisons(objects, PromotedSets(objects.get))
-        self._shards = PromotedShards(objects, writer)
+        self._shards = PromotedShards(objects, writer, shard)
         self._checks = checks
         self._hooks = hooks
         self._advise = advise

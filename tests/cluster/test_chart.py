@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -18,7 +19,7 @@ from evaluator.settings.load import load
 from tests.cluster.patience import within
 from tests.cluster.plane import run_plane
 from tests.helm import program as helm_program
-from tests.worlds.objects import thing
+from tests.worlds.objects import flag_set, flag_source, thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,6 +252,29 @@ def test_each_shard_has_a_deployment_services_and_a_budget_of_its_own(helm: Call
         assert budget["selector"]["matchLabels"] == pods
 
 
+def test_the_shards_of_kustomize_are_those_of_the_chart(
+    cluster: Plane, helm: Callable[..., str], tmp_path: Path
+) -> None:
+    """With a second one as its page says, and a component that knows the pods of the controller."""
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("chart"))
+    shards = tmp_path / "deploy" / "shards"
+    shutil.copytree(shards / "shard1", shards / "shard2")
+    for path, old, new in (
+        ("shard2", "shard1", "shard2"),
+        ("", "shard1]", "shard1, shard2]"),
+        ("installation", "images:", "  - ../../components/high-availability\nimages:"),
+    ):
+        file = shards / path / "kustomization.yaml"
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+    given = (*SHARDED[:2], "--set", "components.high-availability=true")
+    rendered = objects(helm("template", "x", str(CHART), "-n", "flagstaff-system", *given))
+    kustomized = objects(cluster.kubectl("kustomize", str(shards)))
+    assert kustomized.keys() == rendered.keys()
+    for identity, wanted in rendered.items():
+        assert kustomized[identity] == wanted, identity
+
+
 @pytest.mark.parametrize("option", ["lease-name", "artifact-address", "watch-label-selector"])
 def test_an_option_that_would_be_the_same_for_every_shard_is_refused(
     helm: Callable[..., str], option: str
@@ -328,6 +352,55 @@ def empty(cluster: Plane) -> Iterator[Plane]:
         run_plane(cluster.assets, Path(folder)) as plane,
     ):
         yield plane
+
+
+@pytest.fixture
+def divided(empty: Plane, helm: Callable[..., str]) -> Iterator[Callable[[str], str]]:
+    """Types the command of the page about shards that begins so, beside a release that is gone at the end."""
+    where = ("-n", "flagstaff-system", "--kubeconfig", str(empty.kubeconfig))
+    helm("install", "flagstaff", str(CHART), *where, "--create-namespace")
+    lines = (ROOT / "docs" / "sharding.md").read_text().splitlines()
+
+    def type_(begin: str) -> str:
+        [line] = [line.strip() for line in lines if line.startswith(f"    {begin}")]
+        program, *words = shlex.split(line)
+        known = [str(ROOT / word) if word.startswith("deploy/") else word for word in words]
+        return helm(*known, *where[2:]) if program == "helm" else empty.kubectl(*known)
+
+    yield type_
+    helm("uninstall", "flagstaff", *where, check=False)
+
+
+def test_the_commands_of_the_page_divide_an_installation(
+    empty: Plane, helm: Callable[..., str], divided: Callable[[str], str]
+) -> None:
+    where = ("-n", "flagstaff-system", "-o", "name")
+    names = ("admission", "controller", "controller-shard1", "controller-shard2", "proxy")
+    divided("helm upgrade ")
+    every = [f"deployment.apps/flagstaff-{name}" for name in names]
+    assert empty.kubectl("get", "deployments", *where).split() == every
+    empty.kubectl("create", "namespace", "shop")
+    objects_ = [flag_source("https://git.example.com/shop/flags.git"), flag_set()]
+    for each in objects_:
+        empty.kubectl("apply", "-n", "shop", "-f", "-", given=json.dumps(each))
+    divided("kubectl label ")
+    labelled = empty.kubectl(
+        "get", "flagsources,flagsets", "-n", "shop", "-l", f"{SHARD_KEY}=shard1", "-o", "name"
+    )
+    assert len(labelled.split()) == len(objects_)
+
+    helm("uninstall", "flagstaff", "-n", "flagstaff-system", "--kubeconfig", str(empty.kubeconfig))
+    within(lambda: not empty.kubectl("get", "deployments", *where).split())
+    divided("kubectl apply -k ")
+    assert empty.kubectl("get", "deployments", *where).split() == every[:3] + every[4:]
+    assert (
+        len(
+            empty.kubectl(
+                "get", "services", *where, "-l", "app.kubernetes.io/name=flagstaff-controller-shard1"
+            ).split()
+        )
+        == 2
+    )
 
 
 def test_a_release_is_installed_upgraded_and_removed_and_keeps_the_definitions(

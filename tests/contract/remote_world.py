@@ -23,6 +23,7 @@ from controller.runtime.helpers import TRUSTED
 from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import Places
 from controller.runtime.result import Settled, settle
+from controller.runtime.shards import Shard
 from controller.sources.flag_servers import GrpcFlags, HttpFlags
 from controller.sources.secrets import Secrets
 from tests.statuses import find
@@ -92,7 +93,7 @@ class RemoteWorld:
             "grpc": GrpcFlags(self.hosts, secrets, Places(4, 4), SECONDS),
             "flagSource": SourceFlags(objects, self),
         }
-        shards = RemoteShards(objects, self.cluster.impersonate)
+        shards = RemoteShards(objects, self.cluster.impersonate, Shard.of("team=shop", ()))
         self.readers: list[str | None] = []
         """The service accounts that were to read Secrets."""
         self.reconciler = ConfigurationReconciler(
@@ -102,7 +103,7 @@ class RemoteWorld:
     def write(self, **provider: Any) -> None:
         """What the user applies; the status stays."""
         known = self.cluster.objects.get(ObjectKey(CONFIGURATION, NAMESPACE, "flags"))
-        meta: dict[str, Any] = {"name": "flags"}
+        meta: dict[str, Any] = {"name": "flags", "labels": {"team": "shop", "app": "x"}}
         if known is not None:
             meta["annotations"] = dict(known.annotations)
         remote = {"remoteFlagProvider": provider} if provider else {}

@@ -97,6 +97,8 @@ async def test_the_users_spec_stays_as_it_was_written(
     await world.look()
     assert json.dumps(world.resource.spec) == before
     assert world.cluster.take_writes() == [f"apply FlagShard/{world.shards[0]}"]
+    # What is written belongs to the controller's shard, as the object does.
+    assert world.cluster.the("FlagShard", world.shards[0]).labels == {"team": "shop"}
 
 
 async def test_a_provider_that_is_taken_out_of_the_spec_takes_its_flags_along(

@@ -19,6 +19,7 @@ from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.cache import manifest_of
 from controller.runtime.loop import is_worked_on
+from controller.runtime.shards import WHOLE, Shard
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.worlds.flags import flag
 from tests.worlds.objects import NAMESPACE, manifest
@@ -102,6 +103,8 @@ class ClusterWorld:
     now: datetime = NOW
     said: list[str] = field(default_factory=list)
     """The Events, in order."""
+    shard: Shard = WHOLE
+    """What the controller selects."""
 
     def __post_init__(self) -> None:
         self.start()
@@ -110,7 +113,9 @@ class ClusterWorld:
         """A new controller: it knows what is in the cluster."""
         objects = self.cluster.objects
         self.reconcilers: dict[str, Reconciler] = {
-            "FlagRollout": FlagRolloutReconciler(objects, self._writer, self.answers, self.answers),
+            "FlagRollout": FlagRolloutReconciler(
+                objects, self._writer, self.answers, self.answers, shard=self.shard
+            ),
             "FeatureFlagConfiguration": ConfigurationReconciler(
                 objects,
                 ClaimIndex(),
@@ -131,8 +136,11 @@ class ClusterWorld:
     def commit_document(self, document: dict[str, Any]) -> None:
         self.cluster.put(manifest("FeatureFlagConfiguration", "checkout", {"flagSpec": document}))
 
-    def rollout(self, name: str = "pay", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
-        self.cluster.put(manifest("FlagRollout", name, {**SPEC, **spec}, creationTimestamp=created))
+    def rollout(
+        self, name: str = "pay", created: str = "2026-01-01T00:00:00Z", labels: Any = None, **spec: Any
+    ) -> None:
+        meta = {"creationTimestamp": created, "labels": labels or {}}
+        self.cluster.put(manifest("FlagRollout", name, {**SPEC, **spec}, **meta))
 
     def annotate(self, **annotations: str) -> None:
         body = manifest_of(self.cluster.the("FlagRollout", "pay"))

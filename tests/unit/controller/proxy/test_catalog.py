@@ -100,6 +100,27 @@ def test_of_labels_the_flag_set_and_the_shard_are_kept() -> None:
     assert seen.labels == kept
 
 
+def test_of_labels_those_that_the_flag_set_has_set_are_kept() -> None:
+    """A shard may have any key; what others have set on the object is theirs."""
+    catalog, informer = empty_catalog()
+    object_body, kept = body(("a", "x")), {"flagstaff.dev/flagset": "x", "team": "shop"}
+    object_body["metadata"]["labels"] = {**kept, "app.kubernetes.io/instance": "argo"}
+    object_body["metadata"]["managedFields"] = [
+        {"manager": "argocd", "fieldsV1": fields_of("app.kubernetes.io/instance")},
+        {"manager": "flagstaff-flagset/a/x", "fieldsV1": fields_of("flagstaff.dev/flagset", "team")},
+        {"manager": "flagstaff-flagset/a/y", "fieldsV1": "odd"},
+    ]
+    informer.learn(KIND, object_body)
+    seen = catalog.object_at(("a", "x"))
+    assert seen is not None
+    assert seen.labels == kept
+
+
+def fields_of(*labels: str) -> dict[str, Any]:
+    """What an API server says of a manager of these labels."""
+    return {"f:metadata": {"f:labels": {f"f:{label}": {} for label in labels}}, "f:spec": {}}
+
+
 def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
     catalog, informer = empty_catalog()
     object_body = body(("a", "x"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagreceipt import PROXY_LABEL, receipt_name
-from controller.api.meta import SHARD_KEY, ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.proxy.receipts import ExpectedDigest
 from controller.proxy.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.queue import KeyedQueue
@@ -136,12 +136,12 @@ async def test_a_receipt_is_owned_by_what_it_is_about(world: ReceiptScene, clust
 async def test_a_receipt_has_the_label_of_the_shard_that_sums_it_up(
     world: ReceiptScene, cluster: Cluster
 ) -> None:
-    owner = replace(OWNER, labels={SHARD_KEY: "shard1", "app": "x"})
+    owner = replace(OWNER, labels={"flagstaff.dev/flagset": "flags", "team": "shop"})
     world.expected = ExpectedDigest(owner, "sha256:new", 990.0)
     async with run_followed(world, cluster):
         pass
     (written,) = cluster.of("FlagReceipt")
-    assert written["metadata"]["labels"] == {**PROXY_LABEL, SHARD_KEY: "shard1"}
+    assert written["metadata"]["labels"] == {**PROXY_LABEL, "team": "shop"}
 
 
 async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(

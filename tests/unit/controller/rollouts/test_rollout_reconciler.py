@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.runtime.shards import Shard
 from tests.statuses import find, read_condition
 from tests.worlds.rollouts import ClusterWorld, KilledError, definition
 
@@ -30,6 +31,17 @@ async def under_way(**spec: Any) -> ClusterWorld:
 
 def ready(world: ClusterWorld, name: str = "pay") -> tuple[str, str, str]:
     return read_condition(world.cluster.the("FlagRollout", name).status)
+
+
+async def test_promoted_definitions_have_the_label_of_the_rollouts_shard() -> None:
+    world = ClusterWorld(shard=Shard.of("team in (shop, pay)", ()))
+    world.commit(OLD)
+    for team in ("shop", "pay"):
+        world.rollout(labels={"team": team, "app": "x"})
+        await world.settle()
+        (name,) = world.shards
+        labels = world.cluster.the("FlagShard", name).labels
+        assert labels == {"flagstaff.dev/rollout": "pay", "team": team}
 
 
 async def test_a_new_rollout_keeps_what_is_served_as_promoted() -> None:
