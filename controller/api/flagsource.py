@@ -26,7 +26,8 @@ from controller.api.fields import (
 from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
 from controller.api.meta import API_VERSION
 from controller.api.parsing import ignore_patterns, is_within_source
-from controller.api.source_spec import TAG_MODES, BucketSpec, GitSpec, LayerSelector, OciSpec, VerifySpec
+from controller.api.references import TAG_MODES
+from controller.api.source_spec import BucketSpec, GitSpec, LayerSelector, OciSpec, VerifySpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

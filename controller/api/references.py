@@ -11,6 +11,8 @@ from controller.api.parsing import InvalidTextError
 
 HEADS: Final = "refs/heads/"
 TAGS: Final = "refs/tags/"
+TAG_MODES: Final = ("Tag", "TagAndHEAD")
+"""Modes of verification that need a tag."""
 
 
 REASON: Final = "InvalidReference"

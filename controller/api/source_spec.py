@@ -93,10 +93,6 @@ class OidcIdentity(Model):
     """
 
 
-TAG_MODES: Final = ("Tag", "TagAndHEAD")
-"""Modes that need a tag."""
-
-
 class VerifySpec(RuledModel):
     """What must be signed, and how: with a key of a Secret, or under an identity."""
 

@@ -10,8 +10,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType
 
 from controller.api.meta import AUTHOR, COMMITTED_AT, SUBJECT, lets_through
-from controller.api.references import is_older
-from controller.api.source_spec import TAG_MODES
+from controller.api.references import TAG_MODES, is_older
 from controller.artifacts.archive import too_large
 from controller.runtime.plain_text import one_line
 from controller.runtime.secret_texts import SecretTexts

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,3 +57,9 @@ async def test_reading_is_under_the_deadline_of_the_look(helpers: Helpers, tmp_p
     with pytest.raises(Failed, match=r"within 0\.001 seconds") as setback:
         await read(helpers, repository, oid, tmp_path / "1", 0.001)
     assert setback.value.reason == "Timeout"
+
+
+def test_a_helper_loads_no_models_of_kinds() -> None:
+    # They are a quarter of its memory, and half of its start.
+    script = "import sys; import controller.sources.git_commits; print('pydantic' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"
