@@ -31,7 +31,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/proxy": 3340,
     "controller/rollouts": 3545,
     "controller/runtime": 3040,
-    "controller/sources": 6060,
+    "controller/sources": 6150,
     "controller/validation": 600,
     "evaluator": 450,
     "evaluator/flags": 4880,

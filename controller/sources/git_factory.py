@@ -11,6 +11,7 @@ from controller.api.fields import require
 from controller.api.source_spec import DEFAULT_BRANCH, GitSpec, VerifyRule
 from controller.runtime.helper import TaskLimits
 from controller.runtime.helpers import Helpers
+from controller.runtime.http_client import HttpClient
 from controller.runtime.limits import UNLIMITED, NamespaceLimits, Places
 from controller.runtime.secret_texts import UNBOUND
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
@@ -20,7 +21,7 @@ from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.git_backend import GitBackend
 from controller.sources.git_commits import SignaturePolicy
 from controller.sources.git_credentials import Credentials, credentials_from, with_proxy
-from controller.sources.git_program import LsRemoteCache
+from controller.sources.git_listing import LsRemoteCache
 from controller.sources.git_references import Reference
 from controller.sources.mirror import MirrorsInUse, SourceShare
 from controller.sources.secrets import Secrets, in_cluster
@@ -68,7 +69,8 @@ class GitFactory:
     ) -> None:
         """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, limits.git_processes, resource="git")
-        self.listings = LsRemoteCache(self.places)
+        self._client = HttpClient(hosts, system_proxies=True)
+        self.listings = LsRemoteCache(self.places, self._client)
         self.helpers = Helpers((_MODULE,))
         self._reading = Places(_HELPERS, resource="commits")
         self._secrets = Secrets(secret)
@@ -129,6 +131,7 @@ class GitFactory:
     async def close(self) -> None:
         """Cancel requests to remotes, and end the helpers."""
         await self.listings.close()
+        await self._client.close()
         await self.helpers.close()
 
     async def make_room(self) -> bool:

@@ -21,7 +21,7 @@ from controller.api.references import HEADS, TAGS
 from controller.runtime.setbacks import Failed, Stalled, over_quota
 from controller.sources.backend import Fetched, FetchRequest, Revision, TreeLimits, Unverified
 from controller.sources.git_credentials import LIMIT, UNADVERTISED
-from controller.sources.git_program import BrokenMirrorError, GitProgram, LsRemoteCache
+from controller.sources.git_program import BrokenMirrorError, GitProgram
 from controller.sources.git_repository import KEPT, DamagedRepositoryError, open_mirror, report_damage
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.sources.git_commits import Checkout, CommitReader
+    from controller.sources.git_listing import LsRemoteCache
     from controller.sources.git_references import Reference, References
 
 

@@ -263,7 +263,7 @@ async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: GitSource
     world.now += timedelta(hours=1)
     await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
     # One listing.
-    assert len(server.paths) == 2
+    assert len(server.paths) == 1
     assert len(server.fetches) == 1
     assert len(list((world.mirrors / "apps").glob("*.git"))) == 1
 

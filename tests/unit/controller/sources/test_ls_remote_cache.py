@@ -12,7 +12,8 @@ from controller.runtime.limits import Places
 from controller.runtime.setbacks import Failed
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git_credentials import Credentials
-from controller.sources.git_program import BrokenMirrorError, GitProgram, LsRemoteCache
+from controller.sources.git_listing import LsRemoteCache
+from controller.sources.git_program import BrokenMirrorError, GitProgram
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TURN = Freshness(NOW, NOW - SHARED)
