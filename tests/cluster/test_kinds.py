@@ -200,6 +200,10 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         *of_aws("https://sts.amazonaws.com", secretRef={"name": "x"}),
         r"sts works only with provider aws and without secretRef",
     ),
+    "a strange registry": (
+        "FlagSource", {"interval": "1m", "oci": {"url": "oci://h/x", "provider": "docker"}},
+        r"supported values: \"generic\"",
+    ),
     "an identity and a proxy": (
         *bucket(provider="gcp", proxySecretRef={"name": "x"}), r"use the controller's own identity, which",
     ),
@@ -322,6 +326,32 @@ def test_templates_of_flagger_are_accepted_with_another_group(applying: Applying
 @pytest.mark.parametrize(("kind", "spec", "words"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_wrong_is_refused_by_its_path(refusing: Applying, kind: str, spec: Any, words: str) -> None:
     assert re.search(words, refusing.refusal_of(body(kind, spec)))
+
+
+HOSTS: Final = {
+    "aws": "1.dkr.ecr.eu-west-1.amazonaws.com", "azure": "shop.azurecr.io",
+    "gcp": "europe-docker.pkg.dev", "generic": "ghcr.io", None: "ghcr.io",
+}  # fmt: skip
+"""A registry's host by `oci.provider`."""
+NAMED: Final = {"name": "x"}
+WAYS: Final[tuple[dict[str, Any], ...]] = (
+    {}, {"insecure": False}, {"insecure": True}, {"proxySecretRef": NAMED}, {"certSecretRef": NAMED},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("login", [{}, {"secretRef": NAMED}], ids=["own identity", "secret"])
+@pytest.mark.parametrize("provider", HOSTS)
+def test_the_identity_of_the_controller_takes_no_way_of_a_registrys_source(
+    applying: Applying, refusing: Applying, provider: str | None, login: dict[str, Any]
+) -> None:
+    """Nothing else of a provider is refused: neither generic ones nor a login of the source's own."""
+    given = {"url": f"oci://{HOSTS[provider]}/x", **login, **({"provider": provider} if provider else {})}
+    for way in WAYS:
+        source = body("FlagSource", {"interval": "1m", "oci": {**given, **way}})
+        if provider in {"aws", "azure", "gcp"} and not login and any(way.values()):
+            assert "use the controller's own identity, which" in refusing.refusal_of(source)
+        else:
+            applying.apply(source)
 
 
 def test_a_shard_never_changes(applying: Applying) -> None:
