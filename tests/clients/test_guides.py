@@ -39,7 +39,9 @@ def test_what_ci_does_for_clusters_that_pull_prints_what_the_page_says(tmp_path:
         insecure = {f"{word} {name}": f"{word} {name} --insecure" for word, name in OPTIONS.items()}
         play(
             "docs/clusters-by-pull.md", home, prologue=PLAYED["docs/up.md"], commands_only=True,
-            elsewhere=("flagstaff promote oci://registry.example.com/shop/flags@", "flagstaff fleet "),
+            elsewhere=(
+                "flagstaff promote oci://registry.example.com/shop/flags@", "flagstaff fleet ", "kubectl ",
+            ),
             words={"registry.example.com": f"127.0.0.1:{port}", **insecure},
         )  # fmt: skip
 
