@@ -14,7 +14,9 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from controller.api import featureflagconfiguration
+from controller.api import featureflagconfiguration, flagrollout
+from controller.api.meta import ObjectKey
+from controller.delivery.promotion import promotion_of
 from controller.delivery.reach import Reached, ReachTarget, reach, waits_of_others
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Reach, SetState, Where
@@ -32,6 +34,7 @@ from controller.page.page_source import (
     VariantRates,
     read_fleets,
 )
+from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from evaluator.http.messages import JSON, Request, Response, Streamed
 from evaluator.http.routes import Routes
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.delivery.actions import Wait
     from controller.delivery.promotion import Promotion
     from controller.local.local_options import LocalOptions
@@ -184,7 +187,7 @@ class LocalPage:
         self.evaluations = EvaluationRates()
         self.notify: Callable[[], None] = lambda: None
         """Called on the loop after each change."""
-        self.stages: Iterable[Resource] = ()
+        self.stages = Cache()
         """The objects of the stages."""
         self.fleet: Callable[[], object] = dict
         """Returns the answer of `/fleet`."""
@@ -289,9 +292,10 @@ class LocalPage:
         return read_fleets((self.fleet(),))
 
     def promotion(self, rollout: str, revision: str) -> Promotion | None:
-        """Nothing: gates of other clusters ask a cluster."""
-        del rollout, revision
-        return None
+        """How far a revision is in a FlagRollout of the files."""
+        namespace, _, name = rollout.partition("/")
+        known = self.stages.get(ObjectKey(flagrollout.KIND, namespace, name))
+        return None if known is None else promotion_of(self.stages, known, revision, now())
 
     def faults(self) -> Sequence[str]:
         """Nothing is missing: no cluster is asked."""

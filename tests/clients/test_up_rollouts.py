@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import urllib3
 
 from controller.cli import main
 from tests.clients.asking import ask_flag, served_value
+from tests.clients.server import until
 from tests.clients.up import banner, up
 from tests.repositories import Repository
 
@@ -55,6 +57,36 @@ def file(tmp_path: Path) -> Path:
     written = tmp_path / "rollout.json"
     written.write_text(json.dumps(ROLLOUT))
     return written
+
+
+def promotion(port: int, commit: str, rollout: str = "local/banners", **payload: str) -> tuple[int, str, str]:
+    """(status, state, message) that the page answers to a gate of a cluster."""
+    url = f"http://127.0.0.1:{port}/ui/rollouts/{rollout}/promoted"
+    if payload:
+        answer = urllib3.request("POST", url, json=payload)
+    else:
+        answer = urllib3.request("GET", url, fields={"revision": commit})
+    said = answer.json()
+    return answer.status, said.get("state", ""), said["message"]
+
+
+def test_the_page_tells_gates_of_clusters_whether_a_commit_is_promoted(
+    repository: Repository, file: Path
+) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    with up(repository, "--rollout", str(file)) as running:
+        port = running.ready()["management"]
+        until(lambda: promotion(port, first)[:2] == (200, "promoted"))
+        second = repository.commit(flags__json=banner("party"))
+        running.wait(lambda event: event.get("reason") == "WaitingForApproval")
+        status, state, words = promotion(port, second)
+        assert (status, state) == (409, "pending")
+        assert words.endswith("50% of users get the new definition of banner; it waits for an approval")
+        assert promotion(port, first)[:2] == (200, "promoted")
+        assert promotion(port, "", revision=f"main@sha1:{second}")[:2] == (409, "pending")
+        assert promotion(port, second, "local/others")[0] == promotion(port, second, "others")[0] == 404
+        file.write_text(json.dumps({**ROLLOUT, "spec": {**ROLLOUT["spec"], "steps": [{"share": 10}]}}))
+        until(lambda: promotion(port, second)[:2] == (200, "promoted"))
 
 
 def test_each_step_is_an_event_and_a_restart_goes_on_from_it(
