@@ -95,8 +95,9 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 	$(BIN)/uv pip install -q --python .oracles/$*/bin/python --require-hashes -r $<
 	@touch $@
 
-engine: dev ## the evaluator of flagd's own core, a Go module, for the tests, built once (a minute)
+engine: dev ## the evaluator of flagd's own core, and a client of grpc-go, Go modules for the tests, built once (two minutes)
 	@$(BIN)/python -m tests.contract.flagd_core >/dev/null
+	@$(BIN)/python -m tests.contract.grpc_go >/dev/null
 
 registry: dev ## container registries for the tests, two Go modules, built once (minutes), and Debian's package
 	@$(BIN)/python -m tests.registry.program >/dev/null

@@ -7,12 +7,13 @@ from typing import Final
 from tests.buckets.google import SERVER
 from tests.cluster.assets import KWOK, PLANE
 from tests.contract.flagd_core import ENGINE
+from tests.contract.grpc_go import CLIENT
 from tests.go import Module, find
 from tests.helm.program import HELM
 from tests.registry.program import CONTAINERS, REGISTRY
 from tests.sigstore.program import SIGNER
 
-PROGRAMS: Final = (PLANE, HELM, KWOK, REGISTRY, CONTAINERS, SIGNER, ENGINE, SERVER)
+PROGRAMS: Final = (PLANE, HELM, KWOK, REGISTRY, CONTAINERS, SIGNER, ENGINE, CLIENT, SERVER)
 
 
 def announcement(missing: list[Module]) -> str:
