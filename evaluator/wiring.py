@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from evaluator.receipts.reporter import StoreReceipts
     from evaluator.server.families import PortMetrics
     from evaluator.server.state_metrics import Saving
-    from evaluator.store.snapshot import Observer, Snapshot
+    from evaluator.store.query import Observer
+    from evaluator.store.snapshot import Snapshot
     from evaluator.sync.source import SyncSource
 
 

@@ -20,7 +20,7 @@ from evaluator.flags.model import ABSENT, Bucketing, Flag, Json, Scalar, State
 from evaluator.flags.references import RuleTooLarge
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_CANDIDATE_KEY, Arm
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, coerce
-from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
+from evaluator.targeting import STEPS, Frame, RuleError, Trace, compile_rule
 from evaluator.targeting.frame import Evaluate, fail_with
 from evaluator.targeting.values import kind, texts_in, variant_name
 
@@ -92,6 +92,27 @@ class CompiledFlag:
             return
         rule = compile_rule(expanded, bucketing=flags.bucketing_of(flag), flag_key=flag.key)
         self.run, self.reads_flagd, self._rule = rule.run, rule.reads_flagd, expanded
+
+    def resolve(
+        self, wanted: FlagType | None, context: Mapping[str, Json], now: int, trace: Trace | None = None
+    ) -> Resolution:
+        """Evaluate the flag: see `resolve.resolve`."""
+        run = self.run
+        if run is None:
+            return self.default_resolution(wanted)
+        if self.reads_flagd:
+            context = {**context, "$flagd": {"flagKey": self.flag.key, "timestamp": now}}
+        frame = Frame()
+        frame.steps_left, frame.trace = STEPS, trace
+        try:
+            result = run(context, frame)
+            matches = self.matches.get(wanted) or self.matches_of(wanted)
+            resolution = matches.get(result) if isinstance(result, str) else None
+            return resolution or self.targeted_resolution(result, wanted)
+        except RuleError as error:
+            return self.error_resolution(ErrorCode.PARSE_ERROR, str(error))
+        except RecursionError:
+            return self.error_resolution(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
 
     def default_resolution(self, wanted: FlagType | None) -> Resolution:
         """The answer where no rule matched: static, disabled, or the default variant."""

@@ -13,11 +13,12 @@ from evaluator.flags.model import BUCKETING_KEY, Bucketing, Flag, FlagSet, Json,
 from evaluator.flags.references import Expander
 from evaluator.flags.rollouts import ROLLOUT_KEY, arm_rule
 from evaluator.resolving.compiled_flag import CompiledFlag, RolloutFlag
-from evaluator.resolving.resolution import NOT_FOUND, ErrorCode, FlagType, Resolution
-from evaluator.targeting import STEPS, Frame, RuleError, Trace
+from evaluator.resolving.resolution import NOT_FOUND, FlagType, Resolution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from evaluator.targeting import Trace
 
 
 _GENERATIONS: Final = frozenset(Bucketing)
@@ -141,19 +142,4 @@ def resolve(
         if key not in flags.flag_set.flags:
             return NOT_FOUND
         flag = flags[key]
-    run = flag.run
-    if run is None:
-        return flag.default_resolution(wanted)
-    if flag.reads_flagd:
-        context = {**context, "$flagd": {"flagKey": key, "timestamp": now}}
-    frame = Frame()
-    frame.steps_left, frame.trace = STEPS, trace
-    try:
-        result = run(context, frame)
-        matches = flag.matches.get(wanted) or flag.matches_of(wanted)
-        resolution = matches.get(result) if result.__class__ is str else None
-        return resolution or flag.targeted_resolution(result, wanted)
-    except RuleError as error:
-        return flag.error_resolution(ErrorCode.PARSE_ERROR, str(error))
-    except RecursionError:
-        return flag.error_resolution(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
+    return flag.resolve(wanted, context, now, trace)

@@ -6,9 +6,8 @@ tenth of every start, and 3 MB of a sidecar that is not scraped.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from evaluator.host.shares import usage_by_resource
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+    from prometheus_client.registry import Collector
 
 
 def counter(
@@ -56,7 +56,13 @@ class Histogram:
 
     def add(self, value: float) -> None:
         """Count a value."""
-        self.counts[bisect_left(self._bounds, value)] += 1
+        index = 0
+        # Most values are small, and calling a search costs more than a few comparisons.
+        for bound in self._bounds:
+            if value <= bound:
+                break
+            index += 1
+        self.counts[index] += 1
         self.total += value
 
     def include(self, other: Histogram) -> None:
@@ -94,17 +100,23 @@ class Histograms:
         return family
 
 
+class _Given:
+    """A collector of what it is given."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families (prometheus_client calls this)."""
+        return self._families
+
+
 def text(families: Iterable[Metric]) -> bytes:
     """Prometheus' text format 0.0.4 of these and of the process' own memory, CPU and open files."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-    from prometheus_client.registry import Collector
-
-    class Given(Collector):
-        def collect(self) -> Iterable[Metric]:
-            return families
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Given())
+    registry.register(cast("Collector", _Given(families)))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 

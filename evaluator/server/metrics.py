@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 
     from evaluator.http.routes import Answer, HttpHandler, Routes, StreamHandler, UnaryHandler
     from evaluator.resolving.resolution import Resolution
-    from evaluator.store.snapshot import Query, Snapshot
+    from evaluator.store.query import Query
+    from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
 
 
-FINE: Final = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3)
-COARSE: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+FINE: Final[tuple[float, ...]] = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3)
+COARSE: Final[tuple[float, ...]] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """flagd's bounds of durations (core/pkg/telemetry/metrics.go) in seconds; ours are in FINE."""
-SECONDS: Final = FINE + COARSE
-BYTES: Final = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
+SECONDS: Final[tuple[float, ...]] = FINE + COARSE
+BYTES: Final[tuple[float, ...]] = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 """flagd's bounds for a response's size."""
 
 HTTP_LABELS: Final = (
@@ -166,7 +167,7 @@ class RequestMetrics:
                 count_failure(started, error)
                 raise
             if isinstance(answer, Response):
-                count_answer(started, answer)
+                record(started, answer.status, len(answer.body))
             elif isinstance(answer, Deferred):
                 return answer.watch(partial(count_answer, started), partial(count_failure, started))
             return answer
@@ -218,7 +219,7 @@ End: TypeAlias = "Callable[[Code], None]"
 Begin: TypeAlias = "Callable[[Call], End]"
 """Receives a call; returns what receives its status, once."""
 
-MILLISECONDS: Final = (
+MILLISECONDS: Final[tuple[float, ...]] = (
     0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1_000.0, 2_500.0, 5_000.0, 7_500.0,
     10_000.0,
 )  # fmt: skip

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Scalar
     from evaluator.resolving.resolution import Resolution
-    from evaluator.store.snapshot import Query, Snapshot
+    from evaluator.store.query import Query
+    from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.http.messages import Code, Headers, RpcError, header
 from evaluator.server.context import Context, ContextSources
-from evaluator.store.snapshot import NO_FLAGS, Observer, Query, SelectorKey, Snapshot, evaluate, evaluate_all
+from evaluator.store.query import Observer, Query, evaluate, evaluate_all
+from evaluator.store.snapshot import NO_FLAGS, SelectorKey, Snapshot
 from evaluator.store.store import Store
 from evaluator.wire.sync_messages import SELECTOR_HEADER
 

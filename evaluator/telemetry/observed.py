@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.routes import Routes
-    from evaluator.store.snapshot import Observer
+    from evaluator.store.query import Observer
     from evaluator.store.store import Store
     from evaluator.telemetry.session import Session
 

@@ -60,7 +60,8 @@ if TYPE_CHECKING:
 
     from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
     from evaluator.resolving.resolution import Resolution
-    from evaluator.store.snapshot import Query, Snapshot
+    from evaluator.store.query import Query
+    from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
 
 

@@ -14,7 +14,7 @@ from evaluator.server.context import ContextSources
 from evaluator.server.evaluate_flags import PREFIX, Ofrep
 from evaluator.server.evaluation import Evaluation
 from evaluator.server.service import EvaluationService
-from evaluator.store.snapshot import Query, evaluate, evaluate_all
+from evaluator.store.query import Query, evaluate, evaluate_all
 from evaluator.store.store import Store
 from tests.stores import swap
 from tests.worlds import evaluator as fakes
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.resolving.resolution import Resolution
-    from evaluator.store.snapshot import Observer, Snapshot
+    from evaluator.store.query import Observer
+    from evaluator.store.snapshot import Snapshot
 
 SEEN = ("boolean", "on", "STATIC", "main@sha1:1", "shop", "user-1")
 CONTEXT = {"targetingKey": "user-1"}
