@@ -28,14 +28,15 @@ from benchmarks.loads import connect_body, grpc_body, tracing_headers
 from benchmarks.results import percentile
 
 REQUESTS, CONNECTIONS, STREAMS = 40_000, 8, 4
-_HEAD = struct.Struct(">IBI")
+HEAD = struct.Struct(">IBI")
+"""Of a frame: `length << 8 | type`, flags, stream id."""
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 7, 8
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _WINDOW: Final = 2**30
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return _HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
+    return HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
 def requests(origin: str, path: str, content_type: str, flag: str, numbers: list[int | None]) -> deque[bytes]:
@@ -78,7 +79,7 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         data, at, ended, now = self._rest + data, 0, 0, time.perf_counter()
         while len(data) - at >= 9:
-            word, flags, stream = _HEAD.unpack_from(data, at)
+            word, flags, stream = HEAD.unpack_from(data, at)
             if len(data) - at < 9 + (word >> 8):
                 break
             kind = word & 0xFF

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 import uvloop
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
+from benchmarks.callers import HEAD
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
 from controller.kube.client import Cluster
@@ -110,7 +111,7 @@ class Stream(asyncio.Protocol):
         self.audience.received += len(data)
         self.buffer += data
         while len(self.buffer) >= h2_frames.HEAD_BYTES:
-            word, flags, _ = h2_frames.HEAD.unpack_from(self.buffer)
+            word, flags, _ = HEAD.unpack_from(self.buffer)
             end = h2_frames.HEAD_BYTES + (word >> 8)
             if len(self.buffer) < end:
                 return

@@ -17,13 +17,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from benchmarks.callers import HEAD
 from benchmarks.results import percentile
 from evaluator.http import grpc_framing as framing
 from evaluator.http.h2_frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
-    HEAD,
     HEAD_BYTES,
     HEADERS,
     MAX_WINDOW,

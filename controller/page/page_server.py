@@ -340,4 +340,4 @@ def send_file(request: Request) -> Response:
 def _without_site(request: Request) -> Request:
     """The request without the browser's word on which site it comes from; its host still counts."""
     headers = tuple(pair for pair in request.headers if pair[0] != "sec-fetch-site")
-    return request._replace(headers=headers)
+    return Request(request.method, request.path, request.query, headers, request.body, request.peer)

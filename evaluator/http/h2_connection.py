@@ -7,7 +7,7 @@ A protocol error of the peer raises nothing here: it becomes RST_STREAM or GOAWA
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaluator.http import h2_frames
 from evaluator.http.h2_frames import (
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from evaluator.http.hpack import Block
     from evaluator.http.limits import Limits
 
-_TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
-_HEADERS = bytes([h2_frames.HEADERS])
+_TYPE: Final = 3
+_FLAGS: Final = 4
+"""Where they stand in a frame's head."""
+_HEADERS: Final = bytes([h2_frames.HEADERS])
 
 
 class Http2Connection(FrameReader):
@@ -255,21 +257,20 @@ class Http2Connection(FrameReader):
             if kind != h2_frames.SETTINGS or flags & ACK:
                 raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
             self._settled = True
-        match kind:
-            case h2_frames.DATA:
-                self._inbox.on_data(flags, stream_id, payload)
-            case h2_frames.HEADERS:
-                self._inbox.on_headers(flags, stream_id, payload)
-            case h2_frames.CONTINUATION:
-                self._inbox.on_continuation(flags, stream_id, payload)
-            case h2_frames.WINDOW_UPDATE:
-                self._control.on_window_update(stream_id, payload)
-            case h2_frames.RST_STREAM:
-                self._control.on_rst_stream(stream_id, payload)
-            case h2_frames.PRIORITY:
-                self._control.on_priority(stream_id, payload)
-            case _:
-                self._on_connection_frame(kind, flags, stream_id, payload)
+        if kind == h2_frames.DATA:
+            self._inbox.on_data(flags, stream_id, payload)
+        elif kind == h2_frames.HEADERS:
+            self._inbox.on_headers(flags, stream_id, payload)
+        elif kind == h2_frames.CONTINUATION:
+            self._inbox.on_continuation(flags, stream_id, payload)
+        elif kind == h2_frames.WINDOW_UPDATE:
+            self._control.on_window_update(stream_id, payload)
+        elif kind == h2_frames.RST_STREAM:
+            self._control.on_rst_stream(stream_id, payload)
+        elif kind == h2_frames.PRIORITY:
+            self._control.on_priority(stream_id, payload)
+        else:
+            self._on_connection_frame(kind, flags, stream_id, payload)
 
     def _on_connection_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if kind > h2_frames.CONTINUATION:

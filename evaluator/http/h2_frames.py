@@ -9,50 +9,51 @@ import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.http.hpack import Block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.http.hpack import Block
+    from mypy_extensions import i64
+
     from evaluator.http.messages import Headers
 
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The client's connection preface (section 3.4)."""
 
-DATA = 0
-HEADERS = 1
-PRIORITY = 2
-RST_STREAM = 3
-SETTINGS = 4
-PUSH_PROMISE = 5
-PING = 6
-GOAWAY = 7
-WINDOW_UPDATE = 8
-CONTINUATION = 9
+DATA: Final = 0
+HEADERS: Final = 1
+PRIORITY: Final = 2
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
 
-END_STREAM = 0x01
-ACK = 0x01
-END_HEADERS = 0x04
-PADDED = 0x08
-WITH_PRIORITY = 0x20
+END_STREAM: Final = 0x01
+ACK: Final = 0x01
+END_HEADERS: Final = 0x04
+PADDED: Final = 0x08
+WITH_PRIORITY: Final = 0x20
 
-HEAD_BYTES = 9
-MAX_STREAM_ID = 2**31 - 1
-MAX_WINDOW = 2**31 - 1
-DEFAULT_WINDOW = 65_535
-DEFAULT_FRAME_BYTES = 16_384
+HEAD_BYTES: Final = 9
+MAX_STREAM_ID: Final = 0x7FFF_FFFF
+MAX_WINDOW: Final = 0x7FFF_FFFF
+DEFAULT_WINDOW: Final = 65_535
+DEFAULT_FRAME_BYTES: Final = 16_384
 """The smallest SETTINGS_MAX_FRAME_SIZE, and ours."""
-LARGEST_FRAME_BYTES = 2**24 - 1
-COUNTS_AS_ONE = 512
+LARGEST_FRAME_BYTES: Final = 0xFF_FFFF
+COUNTS_AS_ONE: Final = 512
 """Bytes of a frame that take as long to parse as one more frame: a header block may have 256 fields."""
 
-HEAD = struct.Struct(">IBI")
-"""`length << 8 | type`, flags, stream id (its highest bit is reserved): nine bytes."""
-UINT32 = struct.Struct(">I")
-_SETTING = struct.Struct(">HI")
-_GOAWAY = struct.Struct(">II")
+UINT32: Final = struct.Struct(">I")
+_SETTING: Final = struct.Struct(">HI")
+_GOAWAY: Final = struct.Struct(">II")
 
 
 class Http2ErrorCode(IntEnum):
@@ -90,9 +91,19 @@ class ConnectionFault(Exception):
         self.reason = reason
 
 
+def start_of_head(kind: int, flags: int, size: int) -> bytes:
+    """Return the first five bytes of a frame; its stream id in four bytes and its payload follow."""
+    return (size << 16 | kind << 8 | flags).to_bytes(5, "big")
+
+
+def head(kind: int, flags: int, stream_id: int, size: int) -> bytes:
+    """Return the nine bytes before a payload of `size` bytes."""
+    return start_of_head(kind, flags, size) + stream_id.to_bytes(4, "big")
+
+
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     """Return a frame; the payload must fit the peer's MAX_FRAME_SIZE."""
-    return HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
+    return head(kind, flags, stream_id, len(payload)) + payload
 
 
 def settings_frame(settings: Mapping[Setting, int]) -> bytes:
@@ -162,19 +173,19 @@ class FrameReader(ABC):
         """Take a frame. Raises ConnectionFault."""
 
     def _parse(self, data: bytes, most: int) -> None:
-        data, at = self._join_unread(data)
-        end = len(data)
+        data, begin = self._join_unread(data)
+        at: i64 = begin
+        end: i64 = len(data)
         if not end:
             return
         if not self._greeted:
             at = self._greet(data)
         self._wanted = HEAD_BYTES if self._greeted else 0
         while end - at >= HEAD_BYTES and self._greeted and not self._closed:
-            word, flags, stream_id = HEAD.unpack_from(data, at)
-            size = word >> 8
+            size: i64 = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if size > DEFAULT_FRAME_BYTES:
                 raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "frame too long")
-            start = at + HEAD_BYTES
+            start: i64 = at + HEAD_BYTES
             if end - start < size:
                 self._wanted = HEAD_BYTES + size
                 break
@@ -182,8 +193,12 @@ class FrameReader(ABC):
                 self._rest, self._at, self.unread = data, at, True
                 return
             most -= 1 + size // COUNTS_AS_ONE
+            stream_id: i64 = (
+                data[at + 5] << 24 | data[at + 6] << 16 | data[at + 7] << 8 | data[at + 8]
+            ) & MAX_STREAM_ID
+            kind, flags = data[at + 3], data[at + 4]
             at = start + size
-            self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
+            self._frame(kind, flags, stream_id, data[start:at])
         if at < end and not self._closed:
             self._pending += data[at:]
 
@@ -210,12 +225,15 @@ class FrameReader(ABC):
         return len(PREFACE) if self._greeted else 0
 
 
-class RequestReceived(NamedTuple):
+class RequestReceived:
     """A complete request with its body; its trailers were validated and dropped."""
 
-    stream_id: int
-    block: Block
-    body: bytes
+    __slots__ = ("block", "body", "stream_id")
+
+    def __init__(self, stream_id: int, block: Block, body: bytes) -> None:
+        self.stream_id = stream_id
+        self.block = block
+        self.body = body
 
     @property
     def headers(self) -> Headers:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaluator.http import h2_frames, hpack
 from evaluator.http import hpack as header_fields
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from evaluator.http.limits import Limits
 
 
-_CODED_MARGIN = 65_536
+_CODED_MARGIN: Final = 65_536
 """Bytes by which an encoded header block may exceed its limit without ending the connection."""
-_SELF_DEPENDENT = 0x100
+_SELF_DEPENDENT: Final = 0x100
 """A flag of our own beyond the eight of a frame: the priority named its own stream."""
 
 

@@ -180,7 +180,9 @@ def _request(block: Block, body: bytes, peer: str, waited: float = 0.0) -> Reque
     headers = block.fields[pseudo:]
     if authority is not None and header(headers, "host") is None:
         headers = (("host", authority), *headers)
-    return Request(values[METHOD] or "", path, query, headers, body, peer, waited)
+    request = Request(values[METHOD] or "", path, query, headers, body, peer)
+    request.waited = waited
+    return request
 
 
 class Responses:
@@ -237,11 +239,11 @@ class Responses:
             answer = handler(Call(path, block.fields, self._peer.name, self._peer.client), message)
         except Exception as error:  # noqa: BLE001 - _fail logs it
             return self._fail(event.stream_id, path, error)
-        if isinstance(answer, Deferred):
-            timed = replace(answer, seconds=left)
-            self._respond_later(event.stream_id, timed, partial(self._send_result, path))
-            return 0
-        return self._send(event.stream_id, answer)
+        if isinstance(answer, bytes):
+            return self._send(event.stream_id, answer)
+        timed = replace(answer, seconds=left)
+        self._respond_later(event.stream_id, timed, partial(self._send_result, path))
+        return 0
 
     def _send_result(self, path: str, stream_id: int, result: Result[bytes]) -> int:
         try:

@@ -19,12 +19,14 @@ from evaluator.http.h2_frames import (
     DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
-    HEAD,
     HEADERS,
     MAX_WINDOW,
     ConnectionFault,
     Http2ErrorCode,
+    frame,
+    head,
     reset_frame,
+    start_of_head,
     window_frame,
 )
 from evaluator.http.hpack import UNDECLARED, Block
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from evaluator.http.limits import Limits
 
 
-STREAM_WINDOW = 262_144
+STREAM_WINDOW: Final = 262_144
 """Bytes of the flow-control window that a peer gets on each stream."""
 
 
@@ -69,7 +71,7 @@ class Stream:
         self.trailers: bytes | None = None
 
 
-_SHRINK_TABLE = b"\x20"
+_SHRINK_TABLE: Final = b"\x20"
 """HPACK's dynamic table size update to 0 (RFC 7541 section 6.3)."""
 
 _SHARED_FROM: Final = 1024
@@ -78,15 +80,13 @@ _SHARED_TO: Final = 65_541
 _KEPT: Final = 8
 """Frames that are kept."""
 
-_pack = HEAD.pack
-
 
 @lru_cache(maxsize=_KEPT)
 def data_frame(stream_id: int, chunk: bytes) -> bytes:
     """Return a DATA frame. The newest are kept: of a message to many peers, the stream has the same number on
     nearly all connections, so that they are sent the same bytes.
     """
-    return _pack(len(chunk) << 8 | DATA, 0, stream_id) + chunk
+    return frame(DATA, 0, stream_id, chunk)
 
 
 class SendQueue:
@@ -139,13 +139,13 @@ class SendQueue:
         flags = END_STREAM if end_stream else 0
         size, most = len(block), self.frame_bytes
         if size <= most:
-            self.pieces += (_pack(size << 8 | HEADERS, flags | END_HEADERS, stream_id), block)
+            self.pieces += (head(HEADERS, flags | END_HEADERS, stream_id, size), block)
             return
         for start in range(0, size, most):
             part = block[start : start + most]
             kind = CONTINUATION if start else HEADERS
             flags = (0 if start else flags) | (END_HEADERS if start + most >= size else 0)
-            self.pieces += (_pack(len(part) << 8 | kind, flags, stream_id), part)
+            self.pieces += (head(kind, flags, stream_id, len(part)), part)
 
     def respond(self, stream: Stream, block: bytes, body: bytes, trailers: bytes | None) -> bool:
         """Send a complete response; return False while some of it is queued."""
@@ -165,12 +165,16 @@ class SendQueue:
         stream.window -= size
         stream.ending = True
         self.frames += 3
+        stream_id = stream.id.to_bytes(4, "big")
         self.pieces += (
-            _pack(len(block) << 8 | HEADERS, END_HEADERS, stream.id),
+            start_of_head(HEADERS, END_HEADERS, len(block)),
+            stream_id,
             block,
-            _pack(size << 8, 0, stream.id),
+            start_of_head(DATA, 0, size),
+            stream_id,
             body,
-            _pack(len(trailers) << 8 | HEADERS, END_HEADERS | END_STREAM, stream.id),
+            start_of_head(HEADERS, END_HEADERS | END_STREAM, len(trailers)),
+            stream_id,
             trailers,
         )
         return True
@@ -224,7 +228,7 @@ class SendQueue:
             self.waiting_bytes -= size
             self.frames += 1
             last = stream.ending and not queue and stream.trailers is None
-            self.pieces += (_pack(size << 8 | DATA, END_STREAM if last else 0, stream.id), chunk)
+            self.pieces += (head(DATA, END_STREAM if last else 0, stream.id, size), chunk)
         if stream.trailers is not None:
             self.send_headers(stream.id, stream.trailers, end_stream=True)
             stream.trailers = None
@@ -250,10 +254,10 @@ class SendQueue:
         return flushed
 
 
-CONNECTION_WINDOW = 1_048_576
-PIECE_BYTES = 64
+CONNECTION_WINDOW: Final = 1_048_576
+PIECE_BYTES: Final = 64
 """About how many bytes of memory a piece of a body takes beside its content."""
-_REMEMBERED = 512
+_REMEMBERED: Final = 512
 
 
 class Streams:

@@ -1,18 +1,20 @@
 """HPACK, the header compression of HTTP/2 (RFC 7541): a decoder with a dynamic table, an encoder without; and
 the header fields of requests and trailers (RFC 9113 section 8). Pure.
 
-Octets are mapped to characters as Latin-1, so that any octets survive. `mark_of` validates each field once,
-when it is decoded: fields in the compression tables are validated already.
+Octets are mapped to characters as Latin-1, so that any octets survive. Each field is validated once, when it
+is decoded: fields in the compression tables are validated already.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from mypy_extensions import i64
 
     from evaluator.http.messages import Headers
 
@@ -38,7 +40,7 @@ _LENGTHS = [
 # fmt: on
 """Bits of each symbol's code. The code is canonical, so that the lengths say it all."""
 
-_END = 256
+_END: Final = 256
 
 
 def _tree() -> list[list[int]]:
@@ -59,69 +61,86 @@ def _tree() -> list[list[int]]:
     return nodes
 
 
-_NODES = _tree()
-_Row: TypeAlias = "list[tuple[_Row, str]]"
-"""The state of decoding between two bytes: for each next byte, the next row and the decoded text."""
-
-_DEAD: _Row = []
-"""The state after the end-of-string symbol, which no string may contain."""
+_NODES: Final = _tree()
 
 
-_ROWS: list[_Row] = [[] for _ in _NODES]
-_NUMBERS = {id(row): number for number, row in enumerate(_ROWS)}
+class _Row:
+    """The state of decoding between two bytes: for each next byte, the next row and the decoded text."""
+
+    __slots__ = ("ends", "number", "rows", "texts")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """The number of its node; -1 after the end-of-string symbol, which no string may contain."""
+        self.ends = False
+        """Whether a string may end here: after at most seven bits, all ones."""
+        self.rows: list[_Row] = []
+        """Empty until the row is first used: few rows ever are."""
+        self.texts: list[str] = []
+
+    def fill(self) -> None:
+        """Compute the transitions. Raises ValueError after the end-of-string symbol."""
+        if self.number < 0:
+            raise ValueError("end of string within a Huffman string")
+        for byte in range(256):
+            node, symbols = self.number, ""
+            for shift in range(7, -1, -1):
+                node = _NODES[node][byte >> shift & 1]
+                if node == -1 - _END:
+                    break
+                if node < 0:
+                    symbols += chr(-1 - node)
+                    node = 0
+            self.rows.append(_DEAD if node < 0 else _ROWS[node])
+            self.texts.append("" if node < 0 else symbols)
 
 
-def _fill(row: _Row) -> None:
-    """Compute the transitions of a row when it is first used: few rows ever are."""
-    start = _NUMBERS[id(row)]
-    for byte in range(256):
-        node, symbols = start, ""
-        for shift in range(7, -1, -1):
-            node = _NODES[node][byte >> shift & 1]
-            if node == -1 - _END:
-                break
-            if node < 0:
-                symbols += chr(-1 - node)
-                node = 0
-        row.append((_DEAD, "") if node < 0 else (_ROWS[node], symbols))
+_DEAD: Final = _Row(-1)
+_ROWS: Final = [_Row(number) for number in range(len(_NODES))]
 
 
-def _ends() -> frozenset[int]:
-    """Return the identities of rows at which a string may end: after at most seven bits, all ones."""
-    nodes = [0]
-    for _ in range(7):
-        nodes.append(_NODES[nodes[-1]][1])
-    return frozenset(id(_ROWS[node]) for node in nodes)
+def _mark_ends() -> None:
+    node = 0
+    for _ in range(8):
+        _ROWS[node].ends = True
+        node = _NODES[node][1]
 
 
-_ENDS = _ends()
+_mark_ends()
 
 
 def decode(coded: bytes) -> str:
     """Decode a string to octets as Latin-1. Raises ValueError if it is no Huffman code."""
-    row, out, rest = _ROWS[0], [], iter(coded)
-    byte = 0
-    while True:
-        try:
-            for byte in rest:
-                row, symbols = row[byte]
-                out.append(symbols)
-            break
-        except IndexError:
-            if row is _DEAD:
-                raise ValueError("end of string within a Huffman string") from None
-            _fill(row)
-            row, symbols = row[byte]
-            out.append(symbols)
-    if id(row) not in _ENDS:
+    row = _ROWS[0]
+    texts = [""] * len(coded)
+    at: i64 = 0
+    while at < len(coded):
+        byte: i64 = coded[at]
+        if not row.rows:
+            row.fill()
+        texts[at] = row.texts[byte]
+        row = row.rows[byte]
+        at += 1
+    if not row.ends:
         raise ValueError("wrong padding of a Huffman string")
-    return "".join(out)
+    return "".join(texts)
 
 
-NONE, BAD, METHOD, SCHEME, PATH, AUTHORITY, LENGTH, CONTENT_TYPE, TIMEOUT, ENCODING = range(10)
-"""Marks of a field: nothing special, not allowed in a request, or its index in `Block.values`."""
+NONE: Final = 0
+"""The mark of a field that is nothing special."""
+BAD: Final = 1
+"""The mark of a field that is not allowed in a request."""
+METHOD: Final = 2
+SCHEME: Final = 3
+PATH: Final = 4
+AUTHORITY: Final = 5
+LENGTH: Final = 6
+CONTENT_TYPE: Final = 7
+TIMEOUT: Final = 8
+ENCODING: Final = 9
+"""The mark of any other field is its index in `Block.values`."""
 
-MARKS: Final = ENCODING + 1
+MARKS: Final = 10
 LAST_PSEUDO: Final = AUTHORITY
 UNDECLARED: Final = -1
 """The content length of a request without content-length."""
@@ -137,7 +156,6 @@ _SPECIAL: Final = {
     "grpc-encoding": ENCODING,
 }
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
-_BAD_VALUE: Final = re.compile(r"[\x00\r\n]|\A[ \t]|[ \t]\Z").search
 _LENGTH: Final = re.compile(r"[0-9]{1,18}").fullmatch
 _OF_A_CONNECTION: Final = frozenset(
     {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
@@ -145,19 +163,36 @@ _OF_A_CONNECTION: Final = frozenset(
 _LONGEST_NAME: Final = 64
 
 
-class Block(NamedTuple):
+class Block:
     """A header block, decoded and validated."""
 
-    fields: Headers
-    values: list[str | None]
-    """Values by mark: the fields that decide how a request is answered."""
-    sound: bool
-    """Whether no field is BAD, no special one has two values, and pseudo-header fields come first."""
-    size: int
-    """About how many bytes it takes in memory."""
+    __slots__ = ("fields", "size", "sound", "values")
+
+    def __init__(self, fields: Headers, values: list[str | None], sound: bool, size: int) -> None:
+        self.fields = fields
+        self.values = values
+        """Values by mark: the fields that decide how a request is answered."""
+        self.sound = sound
+        """Whether no field is BAD, no special one has two values, and pseudo-header fields come first."""
+        self.size = size
+        """About how many bytes it takes in memory."""
 
 
-def mark_of_name(name: str) -> int:
+class _Entry:
+    """A field as it is in a compression table."""
+
+    __slots__ = ("field", "mark", "mark_of_name", "size")
+
+    def __init__(self, name: str, value: str, mark_of_name: int) -> None:
+        self.field = (name, value)
+        self.mark_of_name = mark_of_name
+        """Its mark if its value is valid."""
+        self.mark = mark_of_name if _is_valid(name, value, mark_of_name) else BAD
+        self.size = len(name) + len(value) + FIELD_BYTES
+        """Its bytes by section 4.1."""
+
+
+def _mark_of_name(name: str) -> int:
     """Return the mark of a field with a valid value; BAD for a name that no request may have."""
     mark = _SPECIAL.get(name)
     if mark is not None:
@@ -165,18 +200,14 @@ def mark_of_name(name: str) -> int:
     return NONE if _NAME(name) and name not in _OF_A_CONNECTION else BAD
 
 
-_known_name = lru_cache(maxsize=256)(mark_of_name)
+_known_name: Final = lru_cache(maxsize=256)(_mark_of_name)
 
 
-def mark_of(name: str, value: str) -> int:
-    """Return the mark of a field."""
-    mark = _known_name(name) if len(name) <= _LONGEST_NAME else mark_of_name(name)
-    # The first test is quick, and true of nearly all values.
-    if not (value.isprintable() and value.strip() == value) and _BAD_VALUE(value):
-        return BAD
-    if (mark == LENGTH and not _LENGTH(value)) or (name == "te" and value != "trailers"):
-        return BAD
-    return mark
+def _is_valid(name: str, value: str, mark_of_name: int) -> bool:
+    """Return whether a request may have the value in the field."""
+    if "\n" in value or "\r" in value or "\0" in value or value.strip(" \t") != value:
+        return False
+    return not ((mark_of_name == LENGTH and not _LENGTH(value)) or (name == "te" and value != "trailers"))
 
 
 def content_length(block: Block) -> int | None:
@@ -196,7 +227,7 @@ def may_follow_a_body(block: Block) -> bool:
     return block.sound and not any(block.values[METHOD : LAST_PSEUDO + 1])
 
 
-TABLE_BYTES = 4096
+TABLE_BYTES: Final = 4096
 """The size of our dynamic table: HPACK's default, so that our SETTINGS need not name it."""
 
 MOST_FIELDS: Final = 256
@@ -223,10 +254,13 @@ _STATIC: Headers = tuple(
 )
 """Appendix A; index 1 is first."""
 
-_STATIC_COUNT = len(_STATIC)
-_LAST_STATIC = 0x80 + _STATIC_COUNT
-_INDEX_OF_FIELD = {field: index for index, field in enumerate(_STATIC, 1)}
-_INDEX_OF_NAME = {name: index for index, (name, _) in reversed(list(enumerate(_STATIC, 1)))}
+_STATIC_COUNT: Final = 61
+_INDEX_OF_FIELD: Final = {field: index for index, field in enumerate(_STATIC, 1)}
+_INDEX_OF_NAME: Final = {name: index for index, (name, _) in reversed(list(enumerate(_STATIC, 1)))}
+
+
+_LAST_SHIFT: Final = 21
+"""Integers have at most 28 bits beyond their prefix."""
 
 
 class HpackError(Exception):
@@ -235,14 +269,6 @@ class HpackError(Exception):
 
 class HeadersTooLarge(Exception):
     """The block decodes to more than the limit. Decoding stops, so the state of the tables is unknown."""
-
-
-_Entry: TypeAlias = "tuple[tuple[str, str], int, int]"
-"""A field, its size by section 4.1, and its mark by `mark_of`."""
-
-
-def _entry(name: str, value: str) -> _Entry:
-    return (name, value), len(name) + len(value) + FIELD_BYTES, mark_of(name, value)
 
 
 def _integer(value: int, prefix_bits: int, first: int) -> bytes:
@@ -283,27 +309,30 @@ def encode_block(headers: Iterable[tuple[str, str]]) -> bytes:
     return b"".join(out)
 
 
-def _read_integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+def _read_integer(block: bytes, at: i64, mask: i64) -> tuple[i64, i64]:
     """Read the integer with the prefix `mask` at `at`; return it and its end (section 5.1)."""
-    value = block[at] & mask
+    value: i64 = block[at] & mask
     at += 1
     if value < mask:
         return value, at
-    for shift in (0, 7, 14, 21):
-        byte = block[at]
+    shift: i64 = 0
+    while shift <= _LAST_SHIFT:
+        byte: i64 = block[at]
         at += 1
         value += (byte & 127) << shift
         if byte < 128:
             return value, at
+        shift += 7
     raise HpackError("integer too large")
 
 
-def _read_string(block: bytes, at: int) -> tuple[str, int]:
-    coded, length = block[at] & 0x80, block[at] & 0x7F
+def _read_string(block: bytes, at: i64) -> tuple[str, i64]:
+    coded: i64 = block[at] & 0x80
+    length: i64 = block[at] & 0x7F
     at += 1
     if length == 0x7F:
         length, at = _read_integer(block, at - 1, 0x7F)
-    end = at + length
+    end: i64 = at + length
     if end > len(block):
         raise HpackError("string longer than its block")
     if not coded:
@@ -314,26 +343,19 @@ def _read_string(block: bytes, at: int) -> tuple[str, int]:
         raise HpackError(str(error)) from None
 
 
-def _judge(entries: list[_Entry]) -> Block:
-    values: list[str | None] = [None] * MARKS
-    sound, regular, total = True, False, _KEPT_FIELD_BYTES * len(entries)
-    for (_, value), size, mark in entries:
-        total += size
-        if mark == NONE:
-            regular = True
-            continue
-        before = values[mark]
-        if mark > LAST_PSEUDO:
-            regular = True
-            sound = sound and (before is None or mark != LENGTH or int(before) == int(value))
-        else:
-            sound = sound and mark != BAD and not regular and before is None
-        if before is None:
-            values[mark] = value
-    return Block(tuple([field for field, _, _ in entries]), values, sound, total)
+_STATIC_ENTRIES: Final = [_Entry(name, value, _mark_of_name(name)) for name, value in _STATIC]
 
 
-_STATIC_ENTRIES: Final = tuple(_entry(name, value) for name, value in _STATIC)
+def _fits(values: list[str | None], mark: int, value: str, regular: bool) -> bool:
+    """Put the value of a field with a mark into `values`, if it is the first; return whether the block may
+    have the field. `regular`: a field that is no pseudo-header came before.
+    """
+    before = values[mark]
+    if before is None:
+        values[mark] = value
+    if mark > LAST_PSEUDO:
+        return before is None or mark != LENGTH or int(before) == int(value)
+    return mark != BAD and not regular and before is None
 
 
 class Decoder:
@@ -351,39 +373,44 @@ class Decoder:
     def decode(self, block: bytes) -> Block:
         """Decode a whole block. After HpackError or HeadersTooLarge nothing more can be decoded."""
         try:
-            return _judge(self._entries(block))
+            return self._decode(block)
         except IndexError:
             raise HpackError("block ends early") from None
 
-    def _entries(self, block: bytes) -> list[_Entry]:
-        entries: list[_Entry] = []
-        at, end, left = 0, len(block), self._max_bytes
+    def _decode(self, block: bytes) -> Block:
+        fields: list[tuple[str, str]] = []
+        values: list[str | None] = [None] * MARKS
+        sound, regular, left = True, False, self._max_bytes
+        at: i64 = 0
+        end: i64 = len(block)
         while at < end:
-            first = block[at]
-            if 0x80 < first <= _LAST_STATIC:
-                entry = _STATIC_ENTRIES[first - 0x81]
+            first: i64 = block[at]
+            if first & 0x80:
                 at += 1
-            elif first & 0x80:
                 index = first & 0x7F
-                at += 1
                 if index == 0x7F:
                     index, at = _read_integer(block, at - 1, 0x7F)
                 entry = self._at_index(index)
             elif first & 0xE0 == 0x20:
-                if entries:
+                if fields:
                     raise HpackError("table size update after a field")
-                limit, at = _read_integer(block, at, 0x1F)
-                self._resize(limit)
+                index, at = _read_integer(block, at, 0x1F)
+                self._resize(index)
                 continue
             else:
                 entry, at = self._literal(block, at, first)
-            left -= entry[1]
-            if left < 0 or len(entries) == MOST_FIELDS:
+            left -= entry.size
+            if left < 0 or len(fields) == MOST_FIELDS:
                 raise HeadersTooLarge
-            entries.append(entry)
-        return entries
+            fields.append(entry.field)
+            mark = entry.mark
+            if mark != NONE:
+                sound = sound and _fits(values, mark, entry.field[1], regular)
+            regular = regular or mark == NONE or mark > LAST_PSEUDO
+        size = self._max_bytes - left + (_KEPT_FIELD_BYTES * len(fields))
+        return Block(tuple(fields), values, sound, size)
 
-    def _at_index(self, index: int) -> _Entry:
+    def _at_index(self, index: i64) -> _Entry:
         if index > _STATIC_COUNT:
             if index > _STATIC_COUNT + len(self._table):
                 raise HpackError("index outside the tables")
@@ -392,27 +419,31 @@ class Decoder:
             raise HpackError("index 0")
         return _STATIC_ENTRIES[index - 1]
 
-    def _literal(self, block: bytes, at: int, first: int) -> tuple[_Entry, int]:
+    def _literal(self, block: bytes, at: i64, first: i64) -> tuple[_Entry, i64]:
         """Read the literal field at `at`, add it to the table if `first` says so; return it and its end."""
-        indexed = first & 0x40
-        if first & (0x3F if indexed else 0x0F):
-            index, at = _read_integer(block, at, 0x3F if indexed else 0x0F)
-            name = self._at_index(index)[0][0]
+        indexed = first & 0x40 != 0
+        mask: i64 = 0x3F if indexed else 0x0F
+        if first & mask:
+            index, at = _read_integer(block, at, mask)
+            known = self._at_index(index)
+            name, mark_of_name = known.field[0], known.mark_of_name
         else:
             name, at = _read_string(block, at + 1)
+            mark_of_name = _known_name(name) if len(name) <= _LONGEST_NAME else _mark_of_name(name)
         value, at = _read_string(block, at)
-        size = len(name) + len(value) + FIELD_BYTES
-        entry = (name, value), size, mark_of(name, value)
+        entry = _Entry(name, value, mark_of_name)
         if indexed:
-            self._bytes += size
+            self._bytes += entry.size
             self._table.append(entry)
-            while self._bytes > self._limit:
-                self._bytes -= self._table.pop(0)[1]
+            self._shrink()
         return entry, at
 
-    def _resize(self, limit: int) -> None:
+    def _resize(self, limit: i64) -> None:
         if limit > TABLE_BYTES:
             raise HpackError("table size over the setting")
         self._limit = limit
-        while self._bytes > limit:
-            self._bytes -= self._table.pop(0)[1]
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._bytes > self._limit:
+            self._bytes -= self._table.pop(0).size

@@ -212,7 +212,7 @@ class Http1Peer(BodyOwner):
         request, since, connection, chunked = reader.queue.popleft()
         self.active = since if now is None else now
         if now is not None:
-            request = request._replace(waited=now - since)
+            request.waited = now - since
         if port.draining:
             reader.end()
             connection = "close"

@@ -25,16 +25,14 @@ KEPT_FIELD_BYTES: Final = 160
 """Bytes of memory that Python needs for a header beside its text."""
 
 
-class _Names(dict[bytes, str]):
-    """Cache of lower-case header names by raw name: clients use few."""
-
-    def __missing__(self, sent: bytes) -> str:
-        name = sent.decode("latin-1").lower()
-        if len(sent) <= LONGEST_KNOWN:
-            if len(self) == _KNOWN:
-                self.clear()
-            self[sent] = name
-        return name
+def read_name(sent: bytes) -> str:
+    """Return a header's name in lower case, and keep it if it is short: clients use few."""
+    name = sent.decode("latin-1").lower()
+    if len(sent) <= LONGEST_KNOWN:
+        if len(NAMES) == _KNOWN:
+            NAMES.clear()
+        NAMES[sent] = name
+    return name
 
 
 def read_target(target: bytes) -> tuple[str, str]:
@@ -42,8 +40,9 @@ def read_target(target: bytes) -> tuple[str, str]:
     return split_target(target.decode("latin-1"))
 
 
-NAMES: Final = _Names()
-known_target = lru_cache(_KNOWN)(read_target)
+NAMES: Final[dict[bytes, str]] = {}
+"""Lower-case header names by raw name."""
+known_target: Final = lru_cache(_KNOWN)(read_target)
 
 
 def size_of(fields: Iterable[tuple[str, str]], beside: int = 0) -> int:
@@ -75,7 +74,9 @@ class Phase(IntEnum):
     BODY = 2
 
 
-_IDLE, _HEAD, _BODY = Phase
+_IDLE: Final = Phase.IDLE
+_HEAD: Final = Phase.HEAD
+_BODY: Final = Phase.BODY
 
 
 class _Refused(Exception):
@@ -255,7 +256,7 @@ class Reader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer: trailers count and are dropped."""
-        self._fields.append((NAMES[name], value.decode("latin-1")))
+        self._fields.append((NAMES.get(name) or read_name(name), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
         """The end of a head: refuse here what need not be read."""

@@ -59,29 +59,35 @@ def host_of(peer: str) -> str:
     return peer.rpartition(":")[0] or peer
 
 
-class Call(NamedTuple):
+class Call:
     """One RPC as its handler sees it."""
 
-    path: str
-    """`/package.Service/Method`."""
-    headers: Headers
-    peer: str
-    client: str = ""
-    """The name in the client's certificate, over HTTP/2; empty: it has shown none."""
+    __slots__ = ("client", "headers", "path", "peer")
+
+    def __init__(self, path: str, headers: Headers, peer: str, client: str = "") -> None:
+        self.path = path
+        """`/package.Service/Method`."""
+        self.headers = headers
+        self.peer = peer
+        self.client = client
+        """The name in the client's certificate, over HTTP/2; empty: it has shown none."""
 
 
-class Request(NamedTuple):
+class Request:
     """One HTTP request with its complete body."""
 
-    method: str
-    path: str
-    """The path, percent-decoded and without the query."""
-    query: str
-    headers: Headers
-    body: bytes
-    peer: str
-    waited: float = 0.0
-    """Seconds that the request has waited behind earlier requests of its connection."""
+    __slots__ = ("body", "headers", "method", "path", "peer", "query", "waited")
+
+    def __init__(self, method: str, path: str, query: str, headers: Headers, body: bytes, peer: str) -> None:
+        self.method = method
+        self.path = path
+        """The path, percent-decoded and without the query."""
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.peer = peer
+        self.waited = 0.0
+        """Seconds that the request has waited behind earlier requests of its connection."""
 
 
 class Response(NamedTuple):

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from struct import Struct
 from types import FunctionType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 MOST_BYTES: Final = 8_192
 """Bytes of a request to read here: larger ones are read in steps."""
@@ -43,7 +46,8 @@ def read_usual(message: bytes) -> tuple[str, dict[str, Scalar]] | None:
 def _request(message: bytes) -> tuple[str, dict[str, Scalar]] | None:
     key: str | None = None
     context: dict[str, Scalar] | None = None
-    at, end = 0, len(message)
+    at: i64 = 0
+    end: i64 = len(message)
     while at < end:
         tag = message[at]
         size, start = _length(message, at + 1)
@@ -63,7 +67,7 @@ def _request(message: bytes) -> tuple[str, dict[str, Scalar]] | None:
     return key, {} if context is None else context
 
 
-def _fields(message: bytes, at: int, end: int) -> dict[str, Scalar] | None:
+def _fields(message: bytes, at: i64, end: i64) -> dict[str, Scalar] | None:
     """Return the values of a Struct from `at` to `end`."""
     values: dict[str, Scalar] = {}
     while at < end:
@@ -72,7 +76,7 @@ def _fields(message: bytes, at: int, end: int) -> dict[str, Scalar] | None:
             return None
         at = start + size
         size, start = _length(message, start + 1)
-        key_end = start + size
+        key_end: i64 = start + size
         if at > end or key_end >= at or message[key_end] != _ENTRY_VALUE:
             return None
         size, value = _length(message, key_end + 1)
@@ -96,12 +100,12 @@ def _fields(message: bytes, at: int, end: int) -> dict[str, Scalar] | None:
     return values
 
 
-def _length(message: bytes, at: int) -> tuple[int, int]:
+def _length(message: bytes, at: i64) -> tuple[i64, i64]:
     """Return the length at `at`, of at most two bytes, and its end. Raises IndexError or ValueError."""
-    size = message[at]
+    size: i64 = message[at]
     if size < 0x80:
         return size, at + 1
-    high = message[at + 1]
+    high: i64 = message[at + 1]
     if not 0 < high < 0x80:
         raise ValueError
     return size & 0x7F | high << 7, at + 2

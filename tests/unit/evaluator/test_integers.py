@@ -121,7 +121,7 @@ def http2_frames(number: int) -> None:
     """Each fixed field of a frame; those that are left out of 32 bits make a frame of the wrong size."""
     word, identifier = low_bytes(number, 4), number % 2**32
     opened = wire.headers_frame(1, flags=h2_frames.END_HEADERS)
-    size = h2_frames.HEAD.pack(number % 2**24 << 8 | h2_frames.DATA, 0, 1)
+    size = h2_frames.head(h2_frames.DATA, 0, 1, number % 2**24)
     priority = wire.headers_frame(
         3, word + b"\x10" + wire.BLOCK, h2_frames.END_HEADERS | h2_frames.WITH_PRIORITY
     )

@@ -141,7 +141,7 @@ async def test_a_stream_of_one_that_sends_no_receipts_is_counted_until_it_ends(o
     async with up(options) as running:
         fleet_of_up, stream = running.stages.fleet, Call("/flagd.sync.v1", (), "10.0.0.1:1")
         provider = fleet_of_up.begin(stream, "", lasting=True)
-        marked = fleet_of_up.begin(stream._replace(headers=((MARK, "1"),)), "", lasting=True)
+        marked = fleet_of_up.begin(Call(stream.path, ((MARK, "1"),), stream.peer), "", lasting=True)
         once = fleet_of_up.begin(stream, "", lasting=False)
         assert fleet(fleet_of_up.receipts)["flagSets"][0]["delivered"] == 1
         for visit in (provider, marked, once):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evaluator.http.messages import ByteStream
 
 REQUEST = Request("GET", "/", "", (), b"", "10.0.0.1:1")
-OTHER = REQUEST._replace(peer="10.0.0.2:1")
+OTHER = Request("GET", "/", "", (), b"", "10.0.0.2:1")
 
 
 def as_streamed(answer: Response | Streamed) -> Streamed:

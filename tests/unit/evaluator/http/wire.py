@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from h2.config import H2Configuration
@@ -21,6 +22,8 @@ HEAD = ((":method", "POST"), (":scheme", "http"), (":path", "/a.B/C"), (":author
 BLOCK = encode_block(HEAD)
 OK = encode_block([(":status", "200")])
 STATUS = encode_block([("grpc-status", "0")])
+FRAME_HEAD = Struct(">IBI")
+"""`length << 8 | type`, flags, stream id: nine bytes."""
 GREETING = h2_frames.PREFACE + settings_frame({})
 
 
@@ -52,7 +55,7 @@ def take_frames(connection: Http2Connection) -> list[tuple[int, int, int, bytes]
 
 def parse_frames(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     while output:
-        word, flags, stream_id = h2_frames.HEAD.unpack_from(output)
+        word, flags, stream_id = FRAME_HEAD.unpack_from(output)
         end = h2_frames.HEAD_BYTES + (word >> 8)
         yield word & 0xFF, flags, stream_id, output[h2_frames.HEAD_BYTES : end]
         output = output[end:]
