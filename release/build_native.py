@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 GROUP: Final = "flagstaff_native"
 """The library with the code of all modules, without mypyc's suffix; the library of each module loads it."""
 MODULES: Final = (
+    "evaluator.http.cors",
+    "evaluator.http.dispatch",
     "evaluator.http.grpc_framing",
     "evaluator.http.h2_connection",
     "evaluator.http.h2_frames",
@@ -30,10 +32,14 @@ MODULES: Final = (
     "evaluator.http.peer",
     "evaluator.http.scheduler",
     "evaluator.http.stream",
+    "evaluator.resolving.compiled_flag",
     "evaluator.server.evaluate_flags",
     "evaluator.server.evaluation",
+    "evaluator.server.families",
+    "evaluator.server.metrics",
     "evaluator.server.protobuf",
     "evaluator.server.service",
+    "evaluator.store.query",
     "evaluator.wire.resolve_request",
 )
 """An interpreted class cannot inherit from a compiled one, so subclasses are here too. The ADR says which
