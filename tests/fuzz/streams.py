@@ -23,6 +23,7 @@ from evaluator.http.http2_peer import Http2Peer
 from evaluator.http.limits import Limits
 from tests.fuzz.requests import dispatch, routes
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
+from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import Line
 from tests.unit.evaluator.http.wire import GREETING, parse_frames
 
@@ -161,7 +162,7 @@ def events(sent: bytes, size: int) -> list[object]:
     """
     connection = Http2Connection(LIMITS)
     found = [event for piece in cut(sent, size) for event in connection.receive(piece)]
-    return [event for event in found if not isinstance(event, HeadersReceived)]
+    return [wire.content(event) for event in found if not isinstance(event, HeadersReceived)]
 
 
 def blocks(content: bytes) -> list[bytes]:

@@ -27,12 +27,10 @@ from evaluator.http.h2_frames import (
     SETTINGS,
     WINDOW_UPDATE,
     WITH_PRIORITY,
-    BodyTooLarge,
     ConnectionClosed,
     Event,
     HeadersReceived,
     Http2ErrorCode,
-    RequestReceived,
     Setting,
     StreamClosed,
     frame,
@@ -49,6 +47,7 @@ from tests.unit.evaluator.http.wire import (
     HEAD,
     OK,
     STATUS,
+    content,
     data_frame,
     errors,
     headers_frame,
@@ -356,15 +355,6 @@ FRAMES = st.builds(
 )
 REQUESTS = st.builds(whole, st.sampled_from(range(1, 30, 2)), st.binary(max_size=50))
 WIRES = st.lists(FRAMES | REQUESTS | st.binary(max_size=20), max_size=20).map(b"".join)
-
-
-def content(event: Event) -> object:
-    """What two events are compared by."""
-    if isinstance(event, RequestReceived):
-        return "request", event.stream_id, event.headers, event.body
-    if isinstance(event, BodyTooLarge):
-        return "too large", event.stream_id, event.block.fields
-    return event
 
 
 def replay(wire: bytes, cuts: list[int]) -> tuple[list[object], bytes]:

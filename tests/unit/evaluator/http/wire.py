@@ -11,7 +11,15 @@ from h2.events import DataReceived
 
 from evaluator.http import h2_frames
 from evaluator.http.h2_connection import Http2Connection
-from evaluator.http.h2_frames import END_HEADERS, END_STREAM, Event, RequestReceived, frame, settings_frame
+from evaluator.http.h2_frames import (
+    END_HEADERS,
+    END_STREAM,
+    BodyTooLarge,
+    Event,
+    RequestReceived,
+    frame,
+    settings_frame,
+)
 from evaluator.http.hpack import encode_block
 from evaluator.http.limits import Limits
 
@@ -46,6 +54,15 @@ def open_connection(limits: Limits | None = None) -> Http2Connection:
     assert connection.receive(GREETING) == []
     connection.take_output()
     return connection
+
+
+def content(event: Event) -> object:
+    """What an event is compared by."""
+    if isinstance(event, RequestReceived):
+        return "request", event.stream_id, event.headers, event.body
+    if isinstance(event, BodyTooLarge):
+        return "too large", event.stream_id, event.block.fields
+    return event
 
 
 def take_frames(connection: Http2Connection) -> list[tuple[int, int, int, bytes]]:
