@@ -5,15 +5,19 @@ python -m benchmarks.commands
 
 from __future__ import annotations
 
-import resource
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.results import median
 from controller.cli import VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROUNDS = 7
 FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
@@ -27,7 +31,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "flags.yaml").write_text(_FLAG)
         for command in _commands(folder):
-            walls, cpus = zip(*(run(command) for _ in range(ROUNDS)), strict=True)
+            walls, cpus, _ = zip(*(run(command) for _ in range(ROUNDS)), strict=True)
             shown = " ".join([Path(command[0]).name, *command[1:]]).replace(folder, "DIR")
             print(f"{shown:60} {median([*cpus]):6.0f} ms CPU {median([*walls]):6.0f} ms wall")
 
@@ -49,13 +53,33 @@ def _commands(folder: str) -> list[list[str]]:
     return commands
 
 
-def run(command: list[str]) -> tuple[float, float]:
-    """Milliseconds of (wall, CPU) of a command."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall * 1000, cpu * 1000
+class Usage(NamedTuple):
+    """What a command took."""
+
+    wall: float
+    """Milliseconds."""
+    cpu: float
+    """Milliseconds."""
+    memory: float
+    """Resident MB at most."""
+
+
+def run(
+    command: list[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    differs: bool = False,
+) -> Usage:
+    """Run a command in a folder. One that fails ends the measurement; `differs`: 1 is no failure."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder, env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, differs):
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return Usage(wall * 1000, (used.ru_utime + used.ru_stime) * 1000, used.ru_maxrss / 1024)
 
 
 if __name__ == "__main__":

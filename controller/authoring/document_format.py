@@ -74,6 +74,8 @@ def format_document(text: str, name: str) -> str:
         made = "\n".join([*tree.lines(), ""]).replace("\n", ending)
     except (yaml.YAMLError, LookupError, ValueError):
         made = ""
+    if made == text:
+        return made
     after = read_document(made.encode(), file=name)
     if after.findings or not same(after.value, before.value):
         raise FormatRefused(
@@ -372,7 +374,12 @@ class _Reader:
         """Read what stands before an offset, and return the comments and blank lines, apart from a comment in
         the current line, and those that belong to what has ended.
         """
-        lines = self._text[self._at : end].split("\n")
+        between = self._text[self._at : end]
+        # Between most parts of a line there are only signs.
+        if self._at and not self._ended and "\n" not in between and "#" not in between:
+            self._at = end
+            return []
+        lines = between.split("\n")
         if self._at:
             remark = _REMARK.search(lines.pop(0))
             if remark is not None:

@@ -8,8 +8,9 @@ Merge keys (`<<`), which 1.2 lacks, are read all the same: flagd reads them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
@@ -75,193 +76,244 @@ _SCALAR_TAGS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-# Most values are scalars; a dict for each would cost more than the value.
-_NO_MEMBERS: Final[dict[str | int, tuple[int, _Node]]] = {}
-
-
 @dataclass(slots=True)
-class _Node:
-    """A value with its place; containers have their parts, their size and their height."""
+class _Place:
+    """Where a value starts, and the places of its parts."""
 
-    value: Json
     offset: int
-    members: dict[str | int, tuple[int, _Node]] = field(default_factory=lambda: _NO_MEMBERS)
-    size: int = 1
-    height: int = 0
+    members: dict[str | int, _Place]
+    key_offset: int
+    """That of its key; its own for an item of a list."""
+
+
+# Most values are scalars; a dict for each would cost more than the value.
+_NO_MEMBERS: Final[dict[str | int, _Place]] = {}
+
+
+class _TextPlaces:
+    """The places of all documents of a text. Who asks for one has found a problem: they take another pass."""
+
+    def __init__(self, text: str, bounds: Bounds) -> None:
+        self._text = text
+        self._bounds = bounds
+
+    @cached_property
+    def roots(self) -> list[_Place]:
+        """That of each document."""
+        return _compose(self._text, self._bounds, placed=True).roots
 
 
 class YamlPlaces:
-    """Start offset of each part of a YAML text; the target of an alias has the place of its anchor."""
+    """Start offset of each part of a YAML document; the target of an alias has the place of its anchor."""
 
-    def __init__(self, root: _Node) -> None:
-        self._root = root
+    def __init__(self, of_text: _TextPlaces, number: int) -> None:
+        self._of_text = of_text
+        self._number = number
 
     def locate(self, path: Path, *, key: bool = False) -> int:
         """Return the offset of the value at `path` (or of its key); if missing, of its nearest ancestor."""
-        node = self._root
+        place = self._of_text.roots[self._number]
         for index, step in enumerate(path):
-            member = node.members.get(step)
+            member = place.members.get(step)
             if member is None:
-                return node.offset
+                return place.offset
             if key and index == len(path) - 1:
-                return member[0]
-            node = member[1]
-        return node.offset
+                return member.key_offset
+            place = member
+        return place.offset
 
 
 def read_yaml(text: str, bounds: Bounds) -> list[Part]:
     """Read every document of the text, but for empty ones beside others. Raises UnreadableError if there is
     no value.
     """
-    composer = _Composer(bounds, Lines(text))
+    composer = _compose(text, bounds)
+    if composer.repeated:
+        # The problem names both places.
+        composer = _compose(text, bounds, placed=True)
+    places = _TextPlaces(text, bounds)
+    if composer.roots:
+        places.roots = composer.roots
+    parts = [
+        Part(value, findings, YamlPlaces(places, number), start)
+        for number, (value, findings, start) in enumerate(composer.documents)
+    ]
+    if not parts:
+        raise EMPTY_DOCUMENT
+    return [part for part in parts if part.value is not None] or parts[:1]
+
+
+def _compose(text: str, bounds: Bounds, *, placed: bool = False) -> _Composer:
+    """Read the text. Raises UnreadableError."""
+    composer = _Composer(bounds, Lines(text), placed=placed)
     try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        for event in iter(yaml.CSafeLoader(text).get_event, None):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
         raise syntax_error(error, text) from None
     except yaml.YAMLError as error:
         words = f"the YAML cannot be read: {' '.join(str(error).split())}"
         raise UnreadableError("broken-yaml", words) from None
-    parts = composer.parts
-    if not parts:
-        raise EMPTY_DOCUMENT
-    return [part for part in parts if part.value is not None] or parts[:1]
+    return composer
+
+
+class _Node(NamedTuple):
+    """A value that is read."""
+
+    value: Json
+    size: int
+    """How many values it is, itself and those in it."""
+    height: int
+    """How many containers are inside each other, itself not counted."""
+    place: _Place | None
 
 
 @dataclass(slots=True)
 class _Open:
     """A container that is being read."""
 
-    node: _Node
+    value: Any
+    place: _Place | None
     anchor: str | None
-    path: Path
-    key: tuple[str, int] | None = None
-    """The key (with its offset) whose value comes next; mappings only."""
+    is_mapping: bool
+    size: int = 1
+    height: int = 0
+    key: str | None = None
+    """The key whose value comes next, and its offset; mappings only."""
+    key_offset: int = 0
     merging: bool = False
     """Whether that key is `<<`."""
-    merged: list[_Node] = field(default_factory=list)
+    merged: tuple[tuple[dict[str, Json], _Place | None], ...] = ()
     """Mappings after `<<`, whose members the mapping takes where it has none of its own."""
 
 
 class _Composer:
-    def __init__(self, bounds: Bounds, lines: Lines) -> None:
-        self.parts: list[Part] = []
-        self.findings: list[Finding] = []
+    """Makes values of events; places only if `placed`, which takes as long again."""
+
+    def __init__(self, bounds: Bounds, lines: Lines, *, placed: bool) -> None:
+        self.documents: list[tuple[Json, list[Finding], int]] = []
+        """Value, problems and offset of each."""
+        self.roots: list[_Place] = []
+        self.repeated = False
+        """Whether a mapping has a key twice."""
+        self._findings: list[Finding] = []
         self._start = 0
         self._bounds = bounds
         self._lines = lines
+        self._placed = placed
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Node] = {}
         self._nodes = 0
         self._expanded = 0
 
     def take(self, event: yaml.Event) -> None:
-        offset = _offset(event)
+        offset = event.start_mark.index if event.start_mark else 0
         if isinstance(event, yaml.ScalarEvent):
-            if self._expects_key():
-                self._take_key(event, offset)
+            top = self._stack[-1] if self._stack else None
+            if top is not None and top.is_mapping and top.key is None:
+                self._take_key(top, event, offset)
             else:
-                self._add(_Node(self._resolve(event), offset), event.anchor)
+                place = _Place(offset, _NO_MEMBERS, offset) if self._placed else None
+                self._add(self._resolve(event, offset), 1, 0, place, event.anchor)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._open(event, offset)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self._close()
         elif isinstance(event, yaml.AliasEvent):
-            self._add(self._expand(event.anchor, offset), None)
+            self._expand(event.anchor, offset)
         elif isinstance(event, yaml.DocumentStartEvent):
-            self._start, self.findings = offset, []
+            self._start, self._findings = offset, []
             self._anchors.clear()
-
-    def _expects_key(self) -> bool:
-        if not self._stack:
-            return False
-        top = self._stack[-1]
-        return top.key is None and isinstance(top.node.value, dict)
 
     def _path(self) -> Path:
         """Return the path of the next value."""
-        if not self._stack:
-            return ()
-        top = self._stack[-1]
-        return (*top.path, top.key[0] if top.key else len(top.node.value))
+        return tuple(len(one.value) if one.key is None else one.key for one in self._stack)
 
-    def _take_key(self, event: yaml.ScalarEvent, offset: int) -> None:
-        self._stack[-1].merging = event.value == _MERGE and event.implicit[0]
-        self._stack[-1].key = (event.value, offset)
+    def _take_key(self, top: _Open, event: yaml.ScalarEvent, offset: int) -> None:
+        top.merging = event.value == _MERGE and event.implicit[0]
+        top.key, top.key_offset = event.value, offset
         if event.anchor is not None:
-            self._anchors[event.anchor] = _Node(event.value, offset)
+            place = _Place(offset, _NO_MEMBERS, offset) if self._placed else None
+            self._anchors[event.anchor] = _Node(event.value, 1, 0, place)
 
-    def _find(self, code: str, message: str, offset: int, *steps: str | int) -> None:
-        path = (*self._stack[-1].path, *steps) if steps else self._path()
-        self.findings.append(Finding(path, Severity.ERROR, code, message, offset=offset))
+    def _find(self, code: str, message: str, offset: int) -> None:
+        self._findings.append(Finding(self._path(), Severity.ERROR, code, message, offset=offset))
+
+    def _refuse_as_key(self, what: str, offset: int) -> None:
+        if self._stack and self._stack[-1].is_mapping and self._stack[-1].key is None:
+            raise UnreadableError("complex-key", f"a key must be text, not {what}", offset)
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, offset: int) -> None:
-        if self._expects_key():
-            raise UnreadableError("complex-key", "a key must be text, not a list or a mapping", offset)
+        self._refuse_as_key("a list or a mapping", offset)
         if len(self._stack) >= self._bounds.depth:
             raise too_deep(self._bounds, offset)
-        mapping = isinstance(event, yaml.MappingStartEvent)
-        if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
             self._refuse_tag(event.tag, offset)
-        node = _Node({} if mapping else [], offset, {})
-        self._stack.append(_Open(node, event.anchor, self._path()))
+        place = _Place(offset, {}, offset) if self._placed else None
+        self._stack.append(_Open({} if is_mapping else [], place, event.anchor, is_mapping))
         # Its anchor is defined when it is closed: an alias within it would form a cycle.
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
 
     def _close(self) -> None:
         done = self._stack.pop()
-        for merged in done.merged:
-            for step, member in merged.members.items():
-                if step not in done.node.members:
-                    done.node.members[step] = member
-                    done.node.value[step] = merged.value[step]
-        self._add(done.node, done.anchor)
+        for value, place in done.merged:
+            for step in value:
+                if step not in done.value:
+                    done.value[step] = value[step]
+                    if done.place is not None and place is not None:
+                        done.place.members[step] = place.members[step]
+        self._add(done.value, done.size, done.height, done.place, done.anchor)
 
-    def _add(self, node: _Node, anchor: str | None) -> None:
+    def _add(self, value: Json, size: int, height: int, place: _Place | None, anchor: str | None) -> None:
         self._nodes += 1
         if self._nodes > self._bounds.nodes:
             raise too_many_nodes(self._bounds)
         if anchor is not None:
-            self._anchors[anchor] = node
+            self._anchors[anchor] = _Node(value, size, height, place)
         if not self._stack:
-            self.parts.append(Part(node.value, self.findings, YamlPlaces(node), self._start))
+            self.documents.append((value, self._findings, self._start))
+            if place is not None:
+                self.roots.append(place)
             return
         top = self._stack[-1]
-        parent = top.node
-        parent.size += node.size
-        parent.height = max(parent.height, node.height + 1)
-        if isinstance(parent.value, list):
-            parent.members[len(parent.value)] = (node.offset, node)
-            parent.value.append(node.value)
+        top.size += size
+        if height >= top.height:
+            top.height = height + 1
+        if not top.is_mapping:
+            if place is not None and top.place is not None:
+                top.place.members[len(top.value)] = place
+            top.value.append(value)
         elif top.key is not None:
             if top.merging:
-                self._merge(top, node)
+                self._merge(top, value, place)
             else:
-                self._set(parent, top.key, node)
+                self._set(top, top.key, value, place)
             top.key = None
 
-    def _merge(self, top: _Open, node: _Node) -> None:
-        nodes = [node]
-        if isinstance(node.value, list):
-            nodes = [entry for _, entry in node.members.values()]
-        if all(isinstance(member.value, dict) for member in nodes):
-            top.merged += nodes
+    def _merge(self, top: _Open, value: Json, place: _Place | None) -> None:
+        merged = [(value, place)]
+        if isinstance(value, list):
+            merged = [(item, place and place.members[at]) for at, item in enumerate(value)]
+        if all(isinstance(item, dict) for item, _ in merged):
+            top.merged += tuple(merged)
         else:
             message = "<< takes a mapping, or a list of some, whose fields are to be merged here"
-            self._find("merge-key", message, node.offset, _MERGE)
+            self._find("merge-key", message, top.key_offset)
 
-    def _set(self, parent: _Node, at: tuple[str, int], node: _Node) -> None:
-        key, offset = at
-        if key in parent.members:
-            first = self._lines.place(parent.members[key][0])
-            self.findings.append(duplicate_key(self._path(), key, first, offset))
-        parent.members[key] = (offset, node)
-        parent.value[key] = node.value
+    def _set(self, top: _Open, key: str, value: Json, place: _Place | None) -> None:
+        self.repeated = self.repeated or key in top.value
+        if place is not None and top.place is not None:
+            place.key_offset = top.key_offset
+            if key in top.value:
+                first = self._lines.place(top.place.members[key].key_offset)
+                self._findings.append(duplicate_key(self._path(), key, first, top.key_offset))
+            top.place.members[key] = place
+        top.value[key] = value
 
-    def _expand(self, anchor: str | None, offset: int) -> _Node:
-        if self._expects_key():
-            raise UnreadableError("complex-key", "a key must be text, not an alias", offset)
+    def _expand(self, anchor: str | None, offset: int) -> None:
+        self._refuse_as_key("an alias", offset)
         node = self._anchors.get(anchor or "")
         if node is None:
             message = (
@@ -274,14 +326,15 @@ class _Composer:
             raise UnreadableError("alias-bomb", message, offset)
         if len(self._stack) + node.height > self._bounds.depth:
             raise too_deep(self._bounds, offset)
-        return _Node(node.value, offset, node.members, node.size, node.height)
+        place = _Place(offset, node.place.members, offset) if node.place is not None else None
+        self._add(node.value, node.size, node.height, place, None)
 
     def _refuse_tag(self, tag: str | None, offset: int) -> None:
         message = f"the tag {quote(tag)} has no meaning in JSON; remove it"
         self._find("unknown-tag", message, offset)
 
-    def _resolve(self, event: yaml.ScalarEvent) -> Json:
-        text, tag, offset = event.value, event.tag, _offset(event)
+    def _resolve(self, event: yaml.ScalarEvent, offset: int) -> Json:
+        text, tag = event.value, event.tag
         if tag is None and not event.implicit[0]:
             return text
         if tag in ("!", f"{_TAG}str"):
@@ -303,7 +356,7 @@ class _Composer:
         if text in _BOOL:
             return _BOOL[text]
         if _NOT_FINITE.fullmatch(text):
-            self.findings.append(unusable_number(self._path(), text, offset))
+            self._findings.append(unusable_number(self._path(), text, offset))
             return None
         if _DECIMAL.fullmatch(text):
             value = read_number(text)
@@ -312,7 +365,7 @@ class _Composer:
         else:
             return text
         if value is None:
-            self.findings.append(unusable_number(self._path(), text, offset))
+            self._findings.append(unusable_number(self._path(), text, offset))
         return value
 
 
@@ -323,7 +376,3 @@ def is_text(plain: str) -> bool:
         or plain in _BOOL
         or any(form.fullmatch(plain) for form in (_NOT_FINITE, _DECIMAL, _OTHER_BASE))
     )
-
-
-def _offset(event: yaml.Event) -> int:
-    return event.start_mark.index if event.start_mark else 0

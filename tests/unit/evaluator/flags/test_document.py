@@ -189,7 +189,7 @@ YAML_FAULTS = {
     "binary": ("a: !!binary aGk=\n", "unknown-tag", 1, 4),
     "a tagged mapping": ("a: !!set {x}\n", "unknown-tag", 1, 4),
     "a tag of another type": ("a: !!int x\n", "unknown-tag", 1, 4),
-    "a merge of no mapping": ("b: &b [1]\na:\n  <<: *b\n", "merge-key", 3, 7),
+    "a merge of no mapping": ("b: &b [1]\na:\n  <<: *b\n", "merge-key", 3, 3),
     "two documents": ("a: 1\n---\nb: 1\n", "several-documents", 2, 1),
     "a mapping as a key": ("? {x: 1}\n: 2\n", "complex-key", 1, 3),
     "a template's value": ("a:\n  b: {{ x }}\n", "complex-key", 2, 6),
