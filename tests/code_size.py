@@ -16,7 +16,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/api": 4260,
     "controller/app": 2430,
     "controller/artifacts": 650,
-    "controller/authoring": 3540,
+    "controller/authoring": 3545,
     "controller/cli": 10050,
     "controller/configurations": 1150,
     "controller/delivery": 3030,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from controller.authoring.flag_test_coverage import changed_branches, rule_of
 from controller.authoring.flag_test_runs import run_flag_tests
+from evaluator.flags.marks import prerequisites_mark
 from evaluator.flags.references import measure
 from evaluator.resolving.resolve import compile_flag_set
 
@@ -27,7 +28,7 @@ class CoveringTests:
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     count: int
-    """How many are about the flag, or an evaluator that it uses; each row of a matrix is one."""
+    """How many are about the flag, or an evaluator or prerequisite of it; each row of a matrix is one."""
     failures: tuple[str, ...] = ()
     """For each that fails after the change, what was expected and what came."""
     untested: tuple[str, ...] = ()
@@ -46,15 +47,14 @@ def covering_tests(
     """
     if not tests:
         return {}
-    used = {key: _evaluators_of(after, key) for key in changed}
-    wanted = {name for names in used.values() for name in names}
-    cases = [test for test in tests if test.subject in (wanted if test.of_evaluator else used)]
+    used = {key: _used_by(after, key) for key in changed}
+    cases = [test for test in tests if any(_is_about(test, names) for names in used.values())]
     report = run_flag_tests(after, cases, skip=frozenset(held))
     sides = compile_flag_set(before), compile_flag_set(after)
     unreached = report.coverage.parts_unreached
     found = {}
     for key, names in used.items():
-        own = [test for test in report.outcomes if _is_about(test.test, key, names)]
+        own = [test for test in report.outcomes if _is_about(test.test, names)]
         failures = tuple(test.message for test in own if not test.passed and not test.skipped)
         changes = changed_branches(*(rule_of(side, key) for side in sides))
         missed = unreached[key].branches if key in unreached else ()
@@ -64,17 +64,31 @@ def covering_tests(
     return found
 
 
-def _is_about(test: FlagTest, key: str, evaluators: Collection[str]) -> bool:
-    return test.subject in evaluators if test.of_evaluator else test.subject == key
+class _Used(NamedTuple):
+    """What decides a flag."""
+
+    flags: frozenset[str]
+    """The flag and its prerequisites, also those of these."""
+    evaluators: frozenset[str]
+    """Those that their rules use, also by way of others."""
 
 
-def _evaluators_of(flag_set: FlagSet, key: str) -> frozenset[str]:
-    """The evaluators that a flag's rule uses, also by way of others."""
-    flag = flag_set.flags.get(key)
-    pending, names = [] if flag is None else [flag.targeting], set[str]()
+def _is_about(test: FlagTest, used: _Used) -> bool:
+    return test.subject in (used.evaluators if test.of_evaluator else used.flags)
+
+
+def _used_by(flag_set: FlagSet, key: str) -> _Used:
+    pending, flags = [key], {key}
     while pending:
-        for name, *_ in measure(pending.pop()).references:
+        flag = flag_set.flags.get(pending.pop())
+        needed = () if flag is None else prerequisites_mark(flag.metadata)
+        pending += (name for name in needed if name not in flags)
+        flags.update(needed)
+    rules = [flag_set.flags[name].targeting for name in flags if name in flag_set.flags]
+    names = set[str]()
+    while rules:
+        for name, *_ in measure(rules.pop()).references:
             if name not in names and name in flag_set.evaluators:
                 names.add(name)
-                pending.append(flag_set.evaluators[name])
-    return frozenset(names)
+                rules.append(flag_set.evaluators[name])
+    return _Used(frozenset(flags), frozenset(names))

@@ -9,6 +9,7 @@ from controller.authoring.change_tests import CoveringTests, covering_tests
 from controller.authoring.flag_test_coverage import changed_branches
 from controller.authoring.flag_test_files import read_flag_tests
 from evaluator.flags.merge import parse
+from evaluator.flags.model import PREREQUISITES_KEY
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
@@ -38,6 +39,20 @@ def test_a_test_of_an_evaluator_covers_the_flags_that_use_it_also_by_way_of_anot
     found = covering(flag_set(rule), flag_set(rule, "silver"), about_gold)
     assert found["f"].count == 1
     assert found["f"].failures == ('the test "t0" fails: expected value true; came value false',)
+
+
+def test_a_test_of_a_prerequisite_covers_the_flags_that_need_it_also_by_way_of_another() -> None:
+    def needing(variant: str) -> FlagSet:
+        plain = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": variant}
+        flags = {
+            key: plain | ({"metadata": {PREREQUISITES_KEY: json.dumps([needed])}} if needed else {})
+            for key, needed in (("f", "pay"), ("pay", "new-shop"), ("new-shop", ""), ("other", ""))
+        }
+        return parse(json.dumps({"flags": flags}).encode(), file="flags.json").flag_set
+
+    about = [{"flag": key, "expect": {"variant": "on"}} for key in ("new-shop", "pay", "other")]
+    found = covering(needing("on"), needing("off"), *about)["f"]
+    assert found.count == len(found.failures) == 2
 
 
 def test_tests_of_other_flags_and_evaluators_do_not_count() -> None:
