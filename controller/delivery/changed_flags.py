@@ -22,7 +22,7 @@ from evaluator.flags.diff import ChangedPart, Diff, same
 from evaluator.flags.known_operators import is_scalars
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, Flag, FlagSet, Json, Path
 from evaluator.flags.references import Expander, RuleTooLarge
-from evaluator.flags.schedules import window_of
+from evaluator.flags.schedules import NOW, window_of
 from evaluator.flags.text import json_path
 from evaluator.resolving.resolve import CompiledFlagSet, resolve
 
@@ -77,6 +77,8 @@ MOST_NAME: Final = 64
 """Characters of a key or a variant's name."""
 _VALUE: Final = 64
 """Characters of a value, as JSON."""
+_RULE: Final = 200
+"""Characters of a part of a rule that has schedules, in words."""
 _BEFORE: Final = 12
 """Characters before the first that differs, of values that are long and begin alike."""
 _LONG: Final = 50
@@ -254,15 +256,24 @@ def _rule_change(before: Json, after: Json) -> str:
 
 
 def _part_change(before: Json, after: Json) -> str:
-    """As `_change`, with schedules in words."""
-    windows = window_of(before), window_of(after)
-    if not any(windows):
+    """As `_change`, with schedules in words, beside which more is shown."""
+    texts = _text(before), _text(after)
+    worded = [
+        _in_words(part) if NOW in text else text for part, text in zip((before, after), texts, strict=True)
+    ]
+    if (*worded,) == texts:
         return _change(before, after)
-    texts = (
-        one_line(_text(part), _VALUE) if window is None else f"the time {window.words()}"
-        for part, window in zip((before, after), windows, strict=True)
-    )
-    return " → ".join(texts)
+    limits = (_VALUE if words == text else _RULE for words, text in zip(worded, texts, strict=True))
+    return " → ".join(map(one_line, worded, limits))
+
+
+def _in_words(rule: Json) -> str:
+    """A rule as JSON, with each schedule in words in its place."""
+    if (window := window_of(rule)) is not None:
+        return f"the time {window.words()}"
+    if isinstance(rule, dict):
+        return f"{{{','.join(f'{_text(key)}:{_in_words(value)}' for key, value in rule.items())}}}"
+    return f"[{','.join(map(_in_words, rule))}]" if isinstance(rule, list) else _text(rule)
 
 
 def _default(flag: Flag) -> str:

@@ -231,6 +231,20 @@ def test_rule_that_is_a_schedule_is_said_in_words_and_has_arithmetic() -> None:
     assert added.words == f"added, default false (2); if {words} and tier is gold: true; else false"
 
 
+def test_schedules_within_a_new_rule_are_said_in_words_in_their_place() -> None:
+    christmas = {"between": ["2026-12-24T18:00", "2026-12-27T06:00", "Europe/Berlin"]}
+    words = "the time is between 2026-12-24 18:00 and 2026-12-27 06:00 Europe/Berlin"
+    rule = planned(flags(), flags({"if": [christmas, "b"]}))
+    assert rule.words == f'targeting none → {{"if":[{words},"b"]}}'
+    both = planned(flags(), flags({"if": [{"or": [christmas, GOLD]}, "b"]}))
+    gold = json.dumps(GOLD, separators=(",", ":"))
+    assert both.words == f'targeting none → {{"if":[{{"or":[{words},{gold}]}},"b"]}}'
+    # What has none is as short as ever.
+    long = {"in": [{"var": "tier"}, ["x" * 100]]}
+    another = planned(flags({"if": [christmas, "b"]}), flags(long)).words
+    assert len(another.rpartition(" → ")[2]) == 64
+
+
 def test_schedule_that_ends_later_gives_users_another_value_in_between_alone() -> None:
     sides = [
         flags({"if": [{"between": ["2026-12-24T18:00", f"2026-12-{day}T06:00", "Europe/Berlin"]}, "b"]})
