@@ -8,6 +8,7 @@ responses.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.h2_frames import (
@@ -49,7 +50,9 @@ class Http2Peer(ResponseOwner):
         """Time since which a stream's body is awaited."""
         self._batching = False
         """While set, its setter writes what is sent."""
-        self._last_read = self._block_since = self.active
+        self._last_read = self.active
+        self._block_since = inf
+        """Time since which the end of a header block is awaited."""
         self._left_at: float | None = None
         """Time at which the peer was asked to open no more streams."""
         self._named_last = False
@@ -87,7 +90,9 @@ class Http2Peer(ResponseOwner):
                         self._bodies.pop(event.stream_id, None)
                 else:
                     self._notice(event)
-            if events or not connection.header_block_open:
+            if not connection.header_block_open:
+                self._block_since = inf
+            elif events or self._block_since == inf:
                 self._block_since = self._last_read
             if self._waiting:
                 self._answer()
@@ -214,7 +219,7 @@ class Http2Peer(ResponseOwner):
         self._batching = False
         self.active = now if connection.open_streams else self.active
         silent = now - self._last_read
-        if connection.header_block_open and now - self._block_since > limits.header_seconds:
+        if now - self._block_since > limits.header_seconds:
             self._leave(Http2ErrorCode.ENHANCE_YOUR_CALM)
         elif now - self.active > limits.idle_seconds:
             self._leave(Http2ErrorCode.NO_ERROR)

@@ -353,6 +353,18 @@ def test_a_connection_without_a_stream_is_let_go_when_idle() -> None:
     assert line.over()
 
 
+def test_a_header_block_that_begins_after_a_long_rest_must_end_as_soon_as_any() -> None:
+    subscriptions = Subscriptions(Limits(header_seconds=3))
+    line = subscriptions.line
+    subscriptions.subscribe(1)
+    line.wait(100)
+    line.feed(wire.headers_frame(3, flags=0))
+    line.wait(2)
+    assert not line.over()
+    line.wait(2)
+    assert line.over()
+
+
 def test_pings_do_not_keep_a_connection_without_a_stream() -> None:
     line = plain(idle_seconds=300)
     for _ in range(40):
