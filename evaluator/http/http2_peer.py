@@ -171,12 +171,14 @@ class Http2Peer(ResponseOwner):
             self.write(self.connection.take_output())
 
     def _write_all(self) -> None:
+        self.calm_until = 0.0
         self.write(self.connection.take_output())
         self._end_drained()
         self.update_held()
 
     def forget(self, stream_id: int) -> None:
         """Remove a server stream that has ended."""
+        self.active = self.clock()
         self._responses.streams.pop(stream_id, None)
 
     # -- time and back-pressure ------------------------------------------------------------------------------
@@ -205,8 +207,10 @@ class Http2Peer(ResponseOwner):
         """End slow requests and late calls, ping a silent peer, and close an idle connection."""
         connection, limits = self.connection, self.port.limits
         connection.tick()
-        if self._is_calm(now):
-            self.active = now if connection.open_streams else self.active
+        self.active = now if connection.open_streams else self.active
+        quiet = min(self.active, self._last_read) + limits.idle_seconds / 2
+        if now <= quiet and self._is_calm():
+            self.calm_until = quiet
             return
         self._batching = True
         for stream in tuple(self._responses.streams.values()):
@@ -217,7 +221,6 @@ class Http2Peer(ResponseOwner):
                 del self._bodies[stream_id]
                 connection.reset(stream_id, Http2ErrorCode.CANCEL)
         self._batching = False
-        self.active = now if connection.open_streams else self.active
         silent = now - self._last_read
         if now - self._block_since > limits.header_seconds:
             self._leave(Http2ErrorCode.ENHANCE_YOUR_CALM)
@@ -231,10 +234,11 @@ class Http2Peer(ResponseOwner):
         self._end_drained(now)
         self.update_held()
 
-    def _is_calm(self, now: float) -> bool:
-        """Return whether no time limit can have passed: so it is for nearly all of many subscribers."""
-        quiet = self.port.limits.idle_seconds / 2
-        if now - self._last_read > quiet or now - self.active > quiet or self._bodies or self._waiting:
+    def _is_calm(self) -> bool:
+        """Return whether no time limit but those of a silent or idle connection can pass: so it is for nearly
+        all of many subscribers.
+        """
+        if self._bodies or self._waiting or self._responses.making:
             return False
         if not self.connection.calm or self.connection.header_block_open:
             return False
@@ -268,6 +272,7 @@ class Http2Peer(ResponseOwner):
     def drain(self) -> None:
         """Ask the peer to open no more streams; the answer to a PING shows when it has read that."""
         self._left_at = self.clock()
+        self.calm_until = 0.0
         self.connection.goaway(last=False)
         self.connection.ping()
         self.write(self.connection.take_output())

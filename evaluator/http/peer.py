@@ -108,8 +108,8 @@ class Peer(asyncio.Protocol):
     """One connection. While `paused`, the transport's write buffer is full, and nothing is read."""
 
     __slots__ = (
-        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "client", "clock", "ended", "held",
-        "host", "name", "paused", "port", "transport", "until",
+        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "calm_until", "client", "clock",
+        "ended", "held", "host", "name", "paused", "port", "transport", "until",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -125,6 +125,8 @@ class Peer(asyncio.Protocol):
         """About how many bytes the connection takes in memory."""
         self.active = clock()
         """Time of the client's last request."""
+        self.calm_until = 0.0
+        """Time before which no timeout can end, unless something happens on the connection."""
         self.paused = False
         self.ended: float | None = None
         """Time at which our side was half-closed; later requests are not read."""
@@ -162,6 +164,7 @@ class Peer(asyncio.Protocol):
         if self.ended is not None or self.transport.is_closing():
             return
         self.ended = self.clock()
+        self.calm_until = 0.0
         if self.transport.can_write_eof():
             self.transport.write_eof()
         elif not self.paused:
@@ -170,6 +173,7 @@ class Peer(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading: the transport's buffer is full (asyncio calls this, perhaps during `write`)."""
         self.paused = True
+        self.calm_until = 0.0
         self._left = sys.maxsize
         if not self.transport.is_closing():
             self.transport.pause_reading()
@@ -243,6 +247,8 @@ class Peer(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Enforce the timeouts at `now` (loop.time()); called about once a second."""
+        if now < self.calm_until:
+            return
         if self.paused:
             # This holds once half-closed, too: the client has not read the last bytes.
             if self._unread(now):

@@ -353,6 +353,17 @@ def test_a_connection_without_a_stream_is_let_go_when_idle() -> None:
     assert line.over()
 
 
+def test_idle_seconds_count_from_the_end_of_the_last_stream() -> None:
+    subscriptions = Subscriptions(Limits(idle_seconds=300))
+    subscriber, line = subscriptions.subscribe(1), subscriptions.line
+    line.wait(100)
+    subscriber.stream.close()
+    line.wait(290)
+    assert not line.over()
+    assert h2_frames.GOAWAY in kinds(line.wait(20))
+    assert line.over()
+
+
 def test_a_header_block_that_begins_after_a_long_rest_must_end_as_soon_as_any() -> None:
     subscriptions = Subscriptions(Limits(header_seconds=3))
     line = subscriptions.line
@@ -363,6 +374,17 @@ def test_a_header_block_that_begins_after_a_long_rest_must_end_as_soon_as_any() 
     assert not line.over()
     line.wait(2)
     assert line.over()
+
+
+def test_a_deadline_of_a_second_stream_ends_it_after_a_long_rest() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.subscribe(1)
+    subscriptions.line.wait(100)
+    late = subscriptions.subscribe(3, ("grpc-timeout", "2S"))
+    subscriptions.line.wait(1)
+    assert late.stream.writable
+    subscriptions.line.wait(2)
+    assert late.stream.closed
 
 
 def test_pings_do_not_keep_a_connection_without_a_stream() -> None:
