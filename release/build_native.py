@@ -27,6 +27,7 @@ MODULES: Final = (
     "evaluator.http.http1_peer",
     "evaluator.http.http1_reader",
     "evaluator.http.http2_peer",
+    "evaluator.http.limits",
     "evaluator.http.listener",
     "evaluator.http.messages",
     "evaluator.http.peer",

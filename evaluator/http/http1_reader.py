@@ -269,7 +269,7 @@ class Reader:
         if len(headers) > MOST_FIELDS or (self._fed + _PIECE > limits.header_bytes and self._too_large()):
             self._refuse(431)
         self.phase, self.since = _BODY, self._came
-        known = dict(headers)
+        known = {name: value for name, value in headers}  # noqa: C416 - compiled, dict() takes twice as long
         # Read here: the parser that completes the message may have begun another.
         self._method, keeps = parser.get_method().decode(), parser.should_keep_alive()
         version = "1.1" if keeps and "connection" not in known else parser.get_http_version()
