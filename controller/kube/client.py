@@ -31,7 +31,9 @@ from controller.kube.requests import (
     MERGE,
     METADATA,
     METADATA_LIST,
+    ClientTransport,
     Requests,
+    Transport,
     decode_values,
     status_patch,
 )
@@ -50,10 +52,12 @@ if TYPE_CHECKING:
 class ClusterReader:
     """The reading half of `Cluster`; every error is a setback."""
 
-    def __init__(self, api: client.ApiClient, acting: ServiceAccount | None = None) -> None:
-        """`acting`: the service account whose rights are used; None: our own."""
-        self.api = api
-        self.requests = Requests(api, headers={} if acting is None else {"Impersonate-User": acting.user})
+    def __init__(self, transport: Transport, acting: ServiceAccount | None = None) -> None:
+        """`acting`: the service account whose rights are used; None: our own. Raises Stalled for what is no
+        account's name.
+        """
+        headers = {} if acting is None else {"Impersonate-User": acting.user}
+        self.requests = Requests(transport, headers=headers)
         self._acting = acting
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -146,76 +150,29 @@ class ClusterReader:
 COMPONENT: Final = "flagstaff-controller"
 
 
-class Cluster(ClusterReader):
+class ClusterWriter(ClusterReader):
     """Reads and writes; every error is a setback. `wrote` is called with the verb and the kind of each write
     that was tried; with a `role`, one that leads no longer writes nothing.
     """
 
     def __init__(
         self,
-        api: client.ApiClient,
+        transport: Transport,
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         acting: ServiceAccount | None = None,
         role: Role | None = None,
-        namespace: str = "default",
     ) -> None:
-        """`acting`: the service account whose rights are used; None: our own. `namespace`: the one that the
-        kubeconfig's context names.
-        """
-        super().__init__(api, acting)
-        self.namespace = namespace
+        """`acting`: the service account whose rights are used; None: those of the transport's credentials."""
+        super().__init__(transport, acting)
         self._wrote = wrote
         self._role = role
-
-    @classmethod
-    async def connect(
-        cls,
-        kubeconfig: str | None,
-        *,
-        context: str | None = None,
-        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
-        timing: CredentialTiming = DEFAULT_TIMING,
-    ) -> Self:
-        """A client as the kubeconfig's context says, the current one unless it is named, or as the pod's
-        service account. Raises ConfigException.
-        """
-        loaded = await load_configuration(kubeconfig, context)
-
-        async def again() -> client.Configuration:
-            return (await load_configuration(kubeconfig, loaded.context)).configuration
-
-        return cls(ApiClient(loaded.configuration, again, timing), wrote=wrote, namespace=loaded.namespace)
-
-    @property
-    def server(self) -> str:
-        """The API server's URL."""
-        return str(self.api.configuration.host)
-
-    def impersonate(self, namespace: str, service_account: str) -> Cluster:
-        """A client on the same connections, whose requests are judged by the rights of that service account.
-
-        Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises
-        Stalled for what is no service account's name.
-        """
-        acting = ServiceAccount(namespace, service_account)
-        return Cluster(self.api, wrote=self._wrote, acting=acting, role=self._role)
-
-    def with_leadership(self, role: Role) -> Cluster:
-        """Return a client on the same connections whose writes are a leader's: each raises Failed
-        (NotLeading) once `role` leads no longer.
-        """
-        return Cluster(self.api, wrote=self._wrote, acting=self._acting, role=role)
 
     def begin_write(self, verb: str, kind: str) -> None:
         """Count a write that is about to be tried. Raises Failed (NotLeading)."""
         if self._role is not None:
             self._role.require_leading()
         self._wrote(verb, kind)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.api.close()
 
     async def request(
         self,
@@ -226,8 +183,6 @@ class Cluster(ClusterReader):
     ) -> ApiResponse:
         """Send one request once; return any answer. Raises Failed without one."""
         return await self.requests.once(method, path, query or {}, body)
-
-    # -- objects ---------------------------------------------------------------------------------------------
 
     async def patch_metadata(
         self,
@@ -313,7 +268,66 @@ class Cluster(ClusterReader):
             with self._granting_delivery(namespace):
                 require_good(answer, kind, name)
 
-    # -- what the loop writes --------------------------------------------------------------------------------
+
+class Cluster(ClusterWriter):
+    """Our own cluster."""
+
+    def __init__(
+        self,
+        api: client.ApiClient,
+        *,
+        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+        acting: ServiceAccount | None = None,
+        role: Role | None = None,
+        namespace: str = "default",
+    ) -> None:
+        """`acting`: see ClusterWriter. `namespace`: the one that the kubeconfig's context names."""
+        super().__init__(ClientTransport(api), wrote=wrote, acting=acting, role=role)
+        self.api = api
+        self.namespace = namespace
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: str | None,
+        *,
+        context: str | None = None,
+        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+        timing: CredentialTiming = DEFAULT_TIMING,
+    ) -> Self:
+        """A client as the kubeconfig's context says, the current one unless it is named, or as the pod's
+        service account. Raises ConfigException.
+        """
+        loaded = await load_configuration(kubeconfig, context)
+
+        async def again() -> client.Configuration:
+            return (await load_configuration(kubeconfig, loaded.context)).configuration
+
+        return cls(ApiClient(loaded.configuration, again, timing), wrote=wrote, namespace=loaded.namespace)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self.api.configuration.host)
+
+    def impersonate(self, namespace: str, service_account: str) -> Cluster:
+        """A client on the same connections, whose requests are judged by the rights of that service account.
+
+        Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises
+        Stalled for what is no service account's name.
+        """
+        acting = ServiceAccount(namespace, service_account)
+        return Cluster(self.api, wrote=self._wrote, acting=acting, role=self._role)
+
+    def with_leadership(self, role: Role) -> Cluster:
+        """Return a client on the same connections whose writes are a leader's: each raises Failed
+        (NotLeading) once `role` leads no longer.
+        """
+        return Cluster(self.api, wrote=self._wrote, acting=self._acting, role=role)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.api.close()
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
         """Make `status` the object's. Only what differs is sent, so other fields stay as they are and nothing

@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from controller.api.meta import about
 from controller.kube.answers import path_of, require_good
 from controller.kube.client import COMPONENT
-from controller.kube.requests import PASSING, RETRIES, Requests
+from controller.kube.requests import PASSING, RETRIES, ClientTransport, Requests
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
@@ -73,7 +73,7 @@ class ApiServerEvents(EventQueue):
             registry=registry,
         )
         super().__init__(dropped, resource="Events", most=most, drain=timing.drain)
-        self._server = Requests(api, retries=timing.retries)
+        self._server = Requests(ClientTransport(api), retries=timing.retries)
         self._timing = timing
         self._wrote = wrote
 

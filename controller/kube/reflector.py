@@ -29,6 +29,7 @@ from controller.kube.requests import (
     METADATA,
     METADATA_LIST,
     PAGE,
+    ClientTransport,
     KindNotInstalled,
     Requests,
     WatchExpired,
@@ -180,7 +181,7 @@ class Reflector:
     async def _is_absent(self) -> bool:
         type_ = self.view.type
         try:
-            installed = await Requests(self._api).installs(type_.api_version, type_.plural)
+            installed = await Requests(ClientTransport(self._api)).installs(type_.api_version, type_.plural)
         except Failed as failure:
             self._record_fault(failure.message)
             return False

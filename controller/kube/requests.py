@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
 import aiohttp
@@ -62,18 +62,58 @@ PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 """Statuses that are retried."""
 
 
+class Transport(Protocol):
+    """Sends requests to one API server."""
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | list[dict[str, Any]] | None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """(status, headers, content) of any answer. `target`: path and query. Raises Failed without one."""
+
+
+class ClientTransport:
+    """Sends by the official client."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | list[dict[str, Any]] | None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """See Transport."""
+        try:
+            _, url, sent, _, _ = await self._api.param_serialize(
+                method, target, header_params=dict(headers), auth_settings=["BearerToken"]
+            )
+            response = await self._api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
+            return response.status, response.headers, await response.read()
+        except ApiException as error:
+            return error.status or 0, {}, orjson.dumps({"message": str(error.reason)})
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = unreachable(self._api.configuration.host, error)
+            raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
+
+
 class Requests:
     """Requests to one API server."""
 
     def __init__(
         self,
-        api: ApiClient,
+        transport: Transport,
         random: Callable[[], float] = random.random,
         headers: Mapping[str, str] = NOTHING,
         retries: int = RETRIES,
     ) -> None:
         """`random` returns numbers from 0 to 1. `headers` are sent with every request."""
-        self._api = api
+        self._transport = transport
         self._headers = headers
         self._random = random
         self._retries = retries
@@ -109,23 +149,15 @@ class Requests:
     ) -> ApiResponse:
         """Send a request once; return any answer. Raises Failed without one."""
         target = f"{path}?{urlencode(query)}" if query else path
-        try:
-            _, url, sent, _, _ = await self._api.param_serialize(
-                method, target, header_params={**headers, **self._headers}, auth_settings=["BearerToken"]
-            )
-            response = await self._api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
-            content = await response.read()
-        except ApiException as error:
-            return ApiResponse(error.status or 0, {"message": str(error.reason)})
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = unreachable(self._api.configuration.host, error)
-            raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
+        status, given, content = await self._transport.send(
+            method, target, {**headers, **self._headers}, body
+        )
         try:
             parsed = await read_json(content or b"{}")
         except ValueError:
             parsed = {"message": content[:200].decode(errors="replace")}
         body_read = parsed if isinstance(parsed, dict) else {}
-        return ApiResponse(response.status, body_read, retry_after(response.headers), date(response.headers))
+        return ApiResponse(status, body_read, retry_after(given), date(given))
 
     async def pages(
         self, path: str, api_version: str, plural: str, accept: str, name: str = "", labels: str = ""
