@@ -26,6 +26,7 @@ from controller.api.fields import (
 )
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kind import AGE_COLUMN, READY_COLUMN, Kind, PrinterColumn
+from controller.api.kube_config import KubeConfig
 from controller.api.meta import API_VERSION, GROUP, ObjectKey, Resource
 from controller.api.metrictemplate import MetricProvider
 from controller.api.parsing import InvalidTextError, normalise
@@ -77,6 +78,8 @@ def require_short_expressions(dependencies: Any) -> Any:
 
 
 KIND: Final = "FlagSet"
+FINALIZER: Final = "flagstaff.dev/remote-objects"
+"""The finalizer of a FlagSet with objects in another cluster: Kubernetes does not delete these with it."""
 LABEL: Final = "flagstaff.dev/flagset"
 """The label on every object that a FlagSet writes; its value is the FlagSet's name."""
 MANAGER_PREFIX: Final = "flagstaff-flagset/"
@@ -292,10 +295,13 @@ class FlagSetSpec(Model):
     """A [remote provider](../remote-providers.md) whose flags are merged with these, or override them. The
     FeatureFlagConfiguration is written with this field; a FeatureFlag has the FlagSet's own flags alone.
     """
+    kube_config: KubeConfig | None = None
+    """The [cluster](../remote-clusters.md) that is written to; this one if it is not set."""
     service_account_name: ObjectName | None = None
     """The service account in the same namespace with whose rights the FlagSet writes
     ([tenants](../tenants.md#acting-as-a-service-account)); the controller's
-    [default](../reference/controller-settings.md#settings) if it is not set.
+    [default](../reference/controller-settings.md#settings) if it is not set. With `kubeConfig`, an account
+    of that cluster; the kubeconfig's own user if it is not set.
     """
     depends_on: Annotated[
         tuple[Dependency, ...], Field(max_length=32), BeforeValidator(require_short_expressions)
@@ -310,6 +316,11 @@ class FlagSetSpec(Model):
     """
     suspend: bool = False
     """Build, write and correct nothing; what was applied is kept."""
+
+    @property
+    def local_account(self) -> str | None:
+        """The service account in the FlagSet's own cluster; None: the default one."""
+        return self.service_account_name if self.kube_config is None else None
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
         """Paths that lead out of the source, which a build reports among its problems."""
@@ -361,6 +372,16 @@ def target_name(flag_set: Resource) -> str:
     target = flag_set.spec.get("target")
     name = target.get("name") if isinstance(target, dict) else None
     return str(name or flag_set.name)
+
+
+def delivers_elsewhere(flag_set: Resource | None) -> bool:
+    """Whether a FlagSet writes to another cluster."""
+    return flag_set is not None and isinstance(flag_set.spec.get("kubeConfig"), dict)
+
+
+def owned_by_flag_set(written: Resource) -> bool:
+    """Whether a FlagSet of the same cluster owns an object, by reference."""
+    return any(owner.get("kind") == KIND for owner in written.owners)
 
 
 def list_items(flag_set: Resource, field: str) -> list[dict[str, Any]]:

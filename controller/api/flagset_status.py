@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, OnErrorOmit
 from pydantic.alias_generators import to_camel
 
 from controller.api.fields import Model
+from controller.api.kube_config import RemoteClusterStatus
 from controller.api.status import Status
 
 
@@ -110,6 +111,12 @@ class FlagSetStatus(Status):
     """Flags that the revision held by the prune guard would remove; 100 at most."""
     target: tuple[OnErrorOmit[TargetStatus], ...] = ()
     """What was written."""
+    remote_clusters: Annotated[tuple[OnErrorOmit[RemoteClusterStatus], ...] | None, Field(max_length=4)] = (
+        None
+    )
+    """Other clusters that have objects of the FlagSet: that of `spec.kubeConfig`, and those before it until
+    these objects are removed.
+    """
     history: Annotated[tuple[OnErrorOmit[HistoryEntry], ...], Field(max_length=10)] = ()
     """The last revisions, the newest first."""
 

@@ -119,6 +119,10 @@ class Resource:
     managers: frozenset[str] = frozenset()
     """The field managers of metadata.managedFields."""
     deleting: bool = False
+    deleted_at: str = ""
+    """metadata.deletionTimestamp."""
+    finalizers: tuple[str, ...] = ()
+    """metadata.finalizers."""
     api_version: str = API_VERSION
     created: str = ""
     """metadata.creationTimestamp."""
@@ -148,6 +152,8 @@ class Resource:
                 if isinstance(entry, dict)
             ),
             deleting=bool(meta.get("deletionTimestamp")),
+            deleted_at=meta.get("deletionTimestamp") or "",
+            finalizers=tuple(meta.get("finalizers") or ()),
             api_version=body.get("apiVersion", API_VERSION),
             created=meta.get("creationTimestamp", ""),
         )

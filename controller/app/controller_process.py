@@ -22,6 +22,7 @@ from controller.app.reconcilers import (
     Notifying,
     Shared,
     TokenFile,
+    open_clusters,
     open_notifications,
     open_providers,
     open_rollout_checks,
@@ -440,7 +441,8 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     helpers = Helpers((*MODULES, *_READERS))
     stack.push_async_callback(helpers.close)
     tasks = HelperTasks(helpers, Places(HELPERS, resource="foreign content"))
-    known = ClaimIndex(), Endpoints(), PendingPushes(), tasks, _shards(base)
+    clusters = open_clusters(stack, settings, base.accounts)
+    known = ClaimIndex(), Endpoints(), PendingPushes(), tasks, clusters, _shards(base)
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound
 

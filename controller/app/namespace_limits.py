@@ -72,6 +72,17 @@ def rollout_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
     )
 
 
+def kubeconfig_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
+    """The hosts that API servers of other clusters may have."""
+    return Hosts(
+        settings.kubeconfig_hosts,
+        settings.denied_kubeconfig_hosts,
+        kind="kubeconfig",
+        api_server=_names_of(api_server),
+        plain_http=False,
+    )
+
+
 def _names_of(api_server: str) -> tuple[str, ...]:
     """The API server serves no Git, but its responses to such a request may end up in messages. One on this
     machine is a developer's, as are the Git servers beside it; the lists deny this machine by default.

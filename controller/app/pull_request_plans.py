@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.addresses import server_of
-from controller.api.flagset import FlagSetSpec, source_key, target_name
+from controller.api.flagset import FlagSetSpec, delivers_elsewhere, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import KIND, FlagSourceSpec
 from controller.api.kinds import FLAG_SET
@@ -79,6 +79,11 @@ class PullRequestPlanner:
         resource = self.objects.get(ObjectKey(FLAG_SET.kind, namespace, flag_set))
         if resource is None:
             raise Waiting("FlagSetNotFound", f'FlagSet "{flag_set}" not found')
+        if delivers_elsewhere(resource):
+            message = (
+                f"FlagSet {flag_set} writes to another cluster (spec.kubeConfig), which plans do not read"
+            )
+            raise Stalled("OtherCluster", message)
         archive, revision, author = await self._fetch(resource, pull, address)
         spec = await asyncio.to_thread(spec_of, FlagSetSpec, resource)
         written = objects_written_by(resource, spec, self.objects)

@@ -17,6 +17,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.app.namespace_limits import (
     artifact_hosts_of,
     artifact_quota,
+    kubeconfig_hosts_of,
     provider_hosts_of,
     rollout_hosts_of,
     source_hosts_of,
@@ -43,6 +44,7 @@ from controller.flagsets.limited_build import LimitedBuild
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.adapters import ClusterRestarts, ClusterWorkloads
+from controller.kube.remote_clusters import KubeConfigClusters
 from controller.pods.flagd_objects import ExposureRules
 from controller.pods.flagd_reconciler import FlagdReconciler, SettingsReconciler
 from controller.pods.known_objects import KnownObjects
@@ -277,6 +279,21 @@ _ASK_SERVERS: Final = frozenset({flagsource.KIND, featureflagconfiguration.KIND,
 """Kinds whose reconcilers wait for servers of users."""
 
 
+CLUSTERS_AT_ONCE: Final = 64
+"""Requests to API servers of other clusters at a time; one namespace has half of them at most."""
+
+
+def open_clusters(
+    stack: AsyncExitStack, settings: ControllerSettings, accounts: Accounts
+) -> KubeConfigClusters:
+    """The other clusters of FlagSets; `stack` closes the connections."""
+    hosts = kubeconfig_hosts_of(settings, accounts.cluster.server)
+    places = Places(CLUSTERS_AT_ONCE, CLUSTERS_AT_ONCE, resource="other clusters")
+    client = HttpClient(hosts, places)
+    stack.push_async_callback(client.close)
+    return KubeConfigClusters(accounts, client)
+
+
 REMOTE_AT_ONCE: Final = 16
 """Requests to remote providers at a time, by HTTP and by gRPC; an answer has some MB at most."""
 
@@ -298,6 +315,8 @@ class Shared:
     pending: PendingPushes
     tasks: ForeignTasks
     """Read what others wrote."""
+    clusters: KubeConfigClusters
+    """Others, which FlagSets write to."""
     shards: ShardFollower | None = None
     """The controllers beside this one; None: there are none."""
 
@@ -358,6 +377,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         LimitedBuild(shared.tasks),
         parts.asked.deleted,
         shard=shared.settings.shard,
+        clusters=shared.clusters,
     )
 
 

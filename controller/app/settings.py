@@ -347,6 +347,16 @@ class ControllerSettings(InjectionSettings, SharedSettings):
         description="hosts that they may not have; wins over --rollout-hosts (default: this machine and "
         "link-local addresses)",
     )
+    kubeconfig_hosts: Hosts = Field(
+        default=(),
+        description="hosts that API servers of other clusters (spec.kubeConfig of FlagSets) may have, "
+        "written as for --source-hosts (default: all that are not denied)",
+    )
+    denied_kubeconfig_hosts: Hosts = Field(
+        default=DENIED,
+        description="hosts that they may not have; wins over --kubeconfig-hosts (default: this machine and "
+        "link-local addresses)",
+    )
     events_addr: EventsAddress = Field(
         default="",
         description="URL of Flux's notification-controller, to which every Event is posted "

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.fields import parse_spec
-from controller.api.flagset import FlagSetSpec, Validation, target_name
+from controller.api.flagset import FlagSetSpec, Validation, delivers_elsewhere, target_name
 from controller.authoring.plans import rollouts_by_flag
 from controller.cli.arguments import add_reading_arguments, local_options
 from controller.cli.clusters import add_cluster_arguments, run_on_cluster, scope_of
@@ -74,6 +74,10 @@ async def read_delivered(connection: ClusterConnection, name: str) -> DeliveredS
     from controller.cli.object_rows import delivered_set
 
     flag_set = await connection.get(FLAG_SET, name)
+    if delivers_elsewhere(flag_set):
+        raise Exit(
+            f"FlagSet {name} writes to another cluster (spec.kubeConfig); compare with a commit", USAGE
+        )
     written = await connection.find(FEATURE_FLAG_CONFIGURATION, connection.namespace, target_name(flag_set))
     shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
     rollouts, overrides = [await _read_allowed(connection, kind) for kind in (FLAG_ROLLOUT, FLAG_OVERRIDE)]

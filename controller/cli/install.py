@@ -106,6 +106,7 @@ _NOTE: Final = """\
 kept: the CustomResourceDefinitions with all sources, flag sets and flags, and the namespace
 Evaluators keep serving what they have; nothing new reaches them until Flagstaff is installed again.
 New pods get no evaluator meanwhile, and use the defaults in their code.
+What FlagSets wrote in other clusters (spec.kubeConfig) stays there if they are deleted from now on.
 To delete the flags, too: kubectl delete -f <(flagstaff install --export)\
 """
 
@@ -131,8 +132,32 @@ def run_uninstall(options: argparse.Namespace) -> int:
     given = json.dumps({"apiVersion": "v1", "kind": "List", "items": removed})
     with progress("deleting"):
         deleted = kubectl(["delete", "--ignore-not-found", *cluster_words(options), "-f", "-"], given)
-    print(f"{deleted}{_NOTE}")
+        released = _release_flag_sets(options)
+    print(f"{deleted}{released}{_NOTE}")
     return OK
+
+
+def _release_flag_sets(options: argparse.Namespace) -> str:
+    """Remove our finalizer from FlagSets, so that they can be deleted without a controller. Returns what
+    kubectl prints. Raises Exit.
+    """
+    import json
+
+    from controller.api.flagset import FINALIZER
+
+    words, kind = cluster_words(options), "flagsets.flagstaff.dev"
+    if not kubectl(["get", "crd", kind, "--ignore-not-found", "-o", "name", *words]):
+        return ""
+    listed = json.loads(kubectl(["get", kind, "--all-namespaces", "-o", "json", *words]))
+    printed = ""
+    for meta in (body["metadata"] for body in listed["items"]):
+        finalizers = meta.get("finalizers", [])
+        if FINALIZER in finalizers:
+            others = [one for one in finalizers if one != FINALIZER]
+            patch = {"metadata": {"finalizers": others, "resourceVersion": meta["resourceVersion"]}}
+            place = ["-n", meta["namespace"], meta["name"], "--type=merge", "-p", json.dumps(patch)]
+            printed += kubectl(["patch", kind, *place, *words])
+    return printed
 
 
 def _confirm(options: argparse.Namespace, count: int) -> None:

@@ -95,6 +95,10 @@ REGISTER: Final = (
         ("controller.app.reconcilers:rpc",),
     ),
     SharedResource(
+        "other clusters", _CONTROLLER, _NAMESPACE, "64 requests", _HALF, "10 s", _WAITING,
+        ("controller.app.reconcilers:places",),
+    ),
+    SharedResource(
         "rollout requests", _CONTROLLER, _NAMESPACE, "128", _HALF, "10 s", _WAITING,
         ("controller.app.reconcilers:client",),
     ),

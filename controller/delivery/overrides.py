@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flagreceipt
+from controller.api import featureflagconfiguration, flagreceipt, flagset
 from controller.api.featureflagconfiguration import FLAG_KIND
 from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flagoverride import (
@@ -20,7 +20,7 @@ from controller.api.flagoverride import (
     KeptDefinition,
 )
 from controller.api.flagreceipt import FlagReceiptStatus
-from controller.api.flagset import proven_writer
+from controller.api.flagset import delivers_elsewhere, proven_writer
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.object_bounds import OVERRIDES, WRITTEN, age
 from controller.runtime.cache import Cache, Index
@@ -109,6 +109,17 @@ def target_of(objects: Cache, rollout: Resource) -> Resource | None:
         key=lambda target: (proven_writer(target) != name, target.key.kind == FLAG_KIND, target.key),
         default=None,
     )
+
+
+def other_cluster_text(objects: Cache, override: Resource) -> str:
+    """What is said of a FlagOverride or FlagRollout whose FlagSet writes to another cluster; empty for any
+    other.
+    """
+    name = set_name(override)
+    if not delivers_elsewhere(objects.get(ObjectKey(flagset.KIND, override.namespace, name))):
+        return ""
+    kind = override.key.kind
+    return f"FlagSet {name} writes to another cluster (spec.kubeConfig); make the {kind} in that cluster"
 
 
 def override_of(resource: Resource) -> Override:

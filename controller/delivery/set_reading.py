@@ -64,8 +64,11 @@ def stages_of(
         yield Stage("Object", f"{target.key.kind}/{target.name}", *_health(target, state.revision))
         for receipt in sorted(receipts, key=lambda receipt: flagreceipt.pair_of(receipt)[1]):
             yield _proxy_stage(state, receipt)
+    if state.cluster:
+        name = f"{state.key.kind}/{state.key.name} in {state.cluster}"
+        yield Stage("Object", name, StageHealth.READY, state.revision)
     served, what = state.served, state.revision or state.digests.effective
-    if target is None or not served.total:
+    if not (target or state.cluster) or not served.total:
         yield Stage("Evaluators", "", StageHealth.UNKNOWN, message=served_text(served, what or "it"))
         return
     health = StageHealth.READY if not served.lagging else StageHealth.WAITING
@@ -217,9 +220,12 @@ def _read_set(
     rollouts = surroundings.about(flagrollout.KIND, key.namespace, names)
     overrides = surroundings.about(flagoverride.KIND, key.namespace, names)
     receipts = surroundings.about(flagreceipt.KIND, key.namespace, (key.name,))
+    cluster = "" if target is not None else _other_cluster(flag_set)
     suspended = [held for held in (source, flag_set, *rollouts) if held is not None and held.suspended]
     remote = tuple(_remote_layers(status))
     own, effective = status.own_digest, status.digest or ""
+    if cluster:
+        own = effective = set_status.digest or ""
     state = SetState(
         key,
         where,
@@ -227,10 +233,11 @@ def _read_set(
         None if flag_set is None else flag_set.key,
         source_key,
         "" if source is None else source_address(source) or "",
-        exists=target is not None,
+        exists=target is not None or bool(cluster),
+        cluster=cluster,
         outdated=flag_set is not None and flagset.target_name(flag_set) != key.name,
-        processed=target is not None and status.observed_generation == target.generation,
-        revision=status.revision or "",
+        processed=bool(cluster) or (target is not None and status.observed_generation == target.generation),
+        revision=(set_status.last_applied_revision if cluster else status.revision) or "",
         applied=set_status.last_applied_revision or "",
         good=set_status.last_good_revision or "",
         held=set_status.held,
@@ -252,6 +259,13 @@ def _read_set(
     present = [*filter(None, (source, flag_set, target, *rollouts, *overrides))]
     state = replace(state, objects=tuple(resource.key for resource in present))
     return replace(state, waits=tuple(waits(state, present)))
+
+
+def _other_cluster(flag_set: Resource | None) -> str:
+    """The API server of another cluster that has what a FlagSet applied; empty: none has."""
+    status = FlagSetStatus.of(flag_set)
+    servers = [cluster.server for cluster in status.remote_clusters or ()]
+    return servers[0] if servers and status.digest and flagset.delivers_elsewhere(flag_set) else ""
 
 
 def delivered_key(flag_set: Resource) -> ObjectKey:

@@ -237,6 +237,10 @@ class SetState:
     """The URL of the source; empty: not known."""
     exists: bool = False
     """Whether the object is there."""
+    cluster: str = ""
+    """The URL of the API server of another cluster that has it: the status of the FlagSet alone tells of it.
+    Empty: it is in the FlagSet's own cluster.
+    """
     outdated: bool = False
     """Whether its FlagSet writes another object now."""
     processed: bool = False

@@ -109,13 +109,17 @@ def needed_sets(
 
 
 def needed_digests(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[tuple[str, str]]:
-    """Return (digest, name) of each flag set that this one depends on and that was applied."""
+    """Return (digest, name) of each flag set that this one depends on and that was applied to the same
+    cluster: evaluators have no flags of another one.
+    """
     names = dict.fromkeys(one.name for one in spec.depends_on if one.kind == KIND)
     dependencies = [objects.get(ObjectKey(KIND, resource.namespace, name)) for name in names]
     return [
         (applied, dependency.name)
         for dependency in dependencies
-        if dependency is not None and (applied := FlagSetStatus.of(dependency).digest)
+        if dependency is not None
+        and dependency.spec.get("kubeConfig") == resource.spec.get("kubeConfig")
+        and (applied := FlagSetStatus.of(dependency).digest)
     ]
 
 

@@ -289,7 +289,8 @@ def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tupl
         resource.namespace,
         spec.target.name or resource.name,
         resource.name,
-        resource.owner_reference | {"controller": True} if spec.prune else None,
+        # An owner in another cluster would be unknown there, and the object be deleted.
+        resource.owner_reference | {"controller": True} if spec.prune and spec.kube_config is None else None,
         _remote(spec, resource),
     )
     manifests: list[dict[str, Any]] = []

@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import flagset, flagshard
-from controller.api.flagset import KIND, DriftPolicy, FlagSetSpec, manager_of, proven_writer
+from controller.api.flagset import (
+    KIND,
+    DriftPolicy,
+    FlagSetSpec,
+    manager_of,
+    owned_by_flag_set,
+    proven_writer,
+)
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.meta import ObjectKey, Resource
 from controller.api.status import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
 from controller.flagsets.stage import BY_OWNER
-from controller.runtime.cache import Applier, Cache, at_version
+from controller.runtime.cache import Cache, at_version
 from controller.runtime.event import Occurrence
 from controller.runtime.setbacks import Stalled, Waiting
 from controller.runtime.shards import WHOLE, Shard
@@ -19,6 +26,8 @@ from controller.runtime.shards import WHOLE, Shard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
+
+    from controller.flagsets.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +213,8 @@ class AppliedObjects:
     """Shards by name, with the time since which no set refers to them."""
     settled: bool = False
     """Whether all of it was seen in the cluster: a later difference is a change by another."""
+    server: str = ""
+    """Of the `Place` where it is."""
     dispute: DriftRecord = field(default_factory=DriftRecord)
     kept: KeptChanges = field(default_factory=KeptChanges)
 
@@ -212,8 +223,10 @@ class AppliedObjects:
 class DeliveryWriter:
     """Writes the objects of FlagSets."""
 
-    objects: Cache
-    writer: Applier
+    flag_sets: Cache
+    """Of our own cluster."""
+    place: Place
+    """Where the objects are."""
     shard: Shard = WHOLE
     """What is written gets its labels of the FlagSet."""
 
@@ -271,13 +284,13 @@ class DeliveryWriter:
         """Write one object, which was at `version` when that was decided; empty: there was none."""
         self._require_not_deleting(resource)
         key = ObjectKey.of(manifest)
-        missing = self.objects.get(key) is None
-        body, others = await self.writer.apply(
+        missing = self.place.objects.get(key) is None
+        body, others = await self.place.writer.apply(
             at_version(manifest, version), manager=manager_of(resource.key)
         )
         written = Resource.of(body)
         # The next reconcile must not read the object as it was: the event of our own write comes later.
-        self.objects.learn(written)
+        self.place.objects.learn(written)
         state.taken[key] = Taken(manifest["spec"], written.spec)
         if not others and not state.settled:
             return []
@@ -287,30 +300,36 @@ class DeliveryWriter:
 
     def _change(self, manifest: Mapping[str, Any]) -> str:
         key = ObjectKey.of(manifest)
-        change = "removed" if self.objects.get(key) is None else "changed by hand"
+        change = "removed" if self.place.objects.get(key) is None else "changed by hand"
         return f"{key.kind} {key.name} was {change}"
 
     def _existing_objects(self, resource: Resource, state: AppliedObjects) -> list[Resource]:
-        owned = {known.key: known for known in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
-        wanted = (self.objects.get(ObjectKey.of(manifest)) for manifest in state.manifests)
+        there = self.place.objects
+        owned = {known.key: known for known in there.find(BY_OWNER, resource.namespace, resource.name)}
+        wanted = (there.get(ObjectKey.of(manifest)) for manifest in state.manifests)
         return list((owned | {known.key: known for known in wanted if known is not None}).values())
 
     def _require_not_deleting(self, resource: Resource) -> None:
         """Raise while the FlagSet is being deleted: Kubernetes may be deleting what it wrote."""
-        latest = self.objects.get(resource.key)
+        latest = self.flag_sets.get(resource.key)
         if latest is None or latest.uid != resource.uid or latest.deleting:
             raise Waiting("Deleted", "the FlagSet is being deleted")
 
     def _require_ownership(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""
-        existing = self.objects.get(ObjectKey.of(manifest))
+        existing = self.place.objects.get(ObjectKey.of(manifest))
         owner = "" if existing is None else proven_writer(existing)
-        if existing is None or owner in {"", resource.name}:
+        if existing is None or not owner:
             return
-        if self.objects.get(ObjectKey(KIND, resource.namespace, owner)) is not None:
+        of_other_cluster = bool(self.place.server) and owned_by_flag_set(existing)
+        if owner == resource.name and not of_other_cluster:
+            return
+        of_own_cluster = self.flag_sets.get(ObjectKey(KIND, resource.namespace, owner)) is not None
+        if of_own_cluster or of_other_cluster:
+            where = f" of cluster {self.place.server}" if of_other_cluster else ""
             raise Stalled(
                 "OwnershipConflict",
-                f"{existing.key.kind} {existing.name} belongs to FlagSet {owner}; "
+                f"{existing.key.kind} {existing.name} belongs to FlagSet {owner}{where}; "
                 "give one of the two another spec.target.name",
             )
 
@@ -332,7 +351,7 @@ class DeliveryWriter:
     async def _delete(self, existing: Resource) -> None:
         key = existing.key
         version = existing.resource_version
-        await self.writer.delete(
+        await self.place.writer.delete(
             existing.api_version, key.kind, key.namespace, key.name, uid=existing.uid, version=version
         )
 

@@ -52,7 +52,8 @@ def steps(values: Mapping[str, str] | None, keys: str = "") -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class InputReader:
-    """Reads what a spec refers to, in the FlagSet's own namespace, as the service account that it names."""
+    """Reads what a spec refers to, in the FlagSet's own namespace and cluster, as the service account that it
+    names there."""
 
     secret: Read = _nothing
     config_map: Read = _nothing
@@ -65,7 +66,7 @@ class InputReader:
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
-            texts = await self._values(reference, namespace, spec.service_account_name)
+            texts = await self._values(reference, namespace, spec.local_account)
             values |= texts
             (secret.update if reference.kind == "Secret" else secret.difference_update)(texts)
         literals = spec.substitute or {}
@@ -78,7 +79,7 @@ class InputReader:
         if spec.decryption is None:
             return Decryption(), ""
         name = f"{namespace}/{spec.decryption.secret_ref.name}"
-        content = await self.secret(namespace, spec.decryption.secret_ref.name, spec.service_account_name)
+        content = await self.secret(namespace, spec.decryption.secret_ref.name, spec.local_account)
         if content is None:
             message = f"Secret {name} does not exist; create it, or correct spec.decryption.secretRef"
             raise Waiting("DecryptionFailed", message)

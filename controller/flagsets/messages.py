@@ -16,10 +16,10 @@ from controller.delivery.problem_text import MESSAGE, first_problem, problem_lis
 from controller.runtime.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 from evaluator.host.texts import cut
-from evaluator.host.times import timestamp
+from evaluator.host.times import query_duration, timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.artifact_status import ArtifactStatus
@@ -289,3 +289,11 @@ def serving_status(
         return FlagSetStatus(), (waits,) if known else ()
     fields = FlagSetStatus() if status.served is None else FlagSetStatus(served=status.served)
     return fields, status.conditions_of(PROPAGATED)
+
+
+def seen_in(server: str, propagated: Iterable[Condition], interval: float) -> tuple[Condition, ...]:
+    """The conditions of an object in another cluster, with how old they may be. `interval`: seconds between
+    two looks.
+    """
+    aged = f"; as read from cluster {server}, at most {query_duration(interval)} ago"
+    return tuple(replace(condition, message=f"{condition.message}{aged}") for condition in propagated)

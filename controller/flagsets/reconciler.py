@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import KIND, DriftPolicy, FlagSetSpec, target_name
+from controller.api.flagset import FINALIZER, KIND, DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.meta import ACCEPT_REVISION, ObjectKey, Resource, lets_through
 from controller.api.status import (
@@ -51,6 +51,7 @@ from controller.flagsets.dependencies import (
 )
 from controller.flagsets.inputs import NO_INPUTS, InputReader
 from controller.flagsets.limited_build import build_in_thread
+from controller.flagsets.places import NOT_REMOVED, FlagSetPlaces, Place, RemoteClusters
 from controller.runtime.event import Occurrence
 from controller.runtime.result import Done, Result, spec_of
 from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -82,12 +83,16 @@ if TYPE_CHECKING:
     ]
 
 
-def written_concerns(flag_set: Resource, objects: Cache) -> tuple[Condition, ...]:
+def written_concerns(flag_set: Resource, place: Place | None) -> tuple[Condition, ...]:
     """The conflict if another object has the name or the flagSetId of what the FlagSet wrote, and overrides
-    and rollouts of its flags.
+    and rollouts of its flags. What was said stays while the place is not known.
     """
+    if place is None:
+        before = FlagSetStatus.of(flag_set)
+        types = (NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)
+        return tuple(condition for type_ in types for condition in before.conditions_of(type_))
     key = ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set))
-    written = objects.get(key)
+    written = place.objects.get(key)
     if written is None or not belongs_to(written, flag_set.name):
         return ()
     status = ConfigurationStatus.of(written)
@@ -107,6 +112,8 @@ _DETAILS: Final = (
     DRIFT_CONTESTED, DRIFT_KEPT, FLAGS_EXPIRED, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, *CONCERNS,
 )  # fmt: skip
 """What is there only while it holds."""
+_LOOK_AGAIN: Final = 30.0
+"""Seconds until another cluster is asked again who serves what was written, while not everybody does."""
 _LISTED: Final = 10
 """Flags past their date that a message names."""
 
@@ -176,6 +183,8 @@ class FlagSetReconciler:
     """Who knows which flags are asked for; None where no FlagSet has a deletion guard."""
     advise: messages.Advise = messages.IN_CLUSTER
     shard: Shard = WHOLE
+    clusters: RemoteClusters | None = None
+    """Opens those of `spec.kubeConfig`; None where every FlagSet writes to its own cluster."""
     memory: dict[ObjectKey, Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
     """For each FlagSet, the time until which an artifact that cannot be read does not count as a failure."""
@@ -184,29 +193,38 @@ class FlagSetReconciler:
         """Build, apply, remove what is outdated, and say how it went."""
         spec = spec_of(FlagSetSpec, resource)
         so_far = _SoFar(requeue_after=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
+        place: Place | None = None
         try:
-            result = await self._reconcile(resource, spec, so_far, now)
+            place = await self._placement.open(resource, spec)
+            result = await self._reconcile(resource, spec, place, so_far, now)
         except Setback as setback:
             so_far.requeue_after = setback.delay or so_far.requeue_after
             result = Result.of(setback, status=so_far.status, events=so_far.events, requeue_after=so_far.wait)
-        details = (*result.details, *self._concerns(resource, now))
+        details = (*result.details, *self._concerns(resource, place, now))
         before = FlagSetStatus.of(resource)
         events = (*result.events, *source_changes(before, details), *override_events(before, details))
         events += _expiry_events(before, details)
         return replace(result, details=details, ended=_DETAILS, events=events)
 
-    def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
+    def finalizes(self, resource: Resource) -> bool:
+        """Return whether a deleted FlagSet may have objects in another cluster."""
+        return FINALIZER in resource.finalizers
+
+    async def finalize(self, resource: Resource, now: datetime) -> Result:
+        """Remove what a deleted FlagSet wrote in another cluster."""
+        return await self._placement.finalize(resource, now)
+
+    @property
+    def _placement(self) -> FlagSetPlaces:
+        return FlagSetPlaces(self.objects, self.writer, self.clusters)
+
+    def _concerns(self, resource: Resource, place: Place | None, now: datetime) -> tuple[Condition, ...]:
         memory = self.memory.get(resource.key)
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
         )
         expired = () if memory is None else _expiry_condition(memory.expiries, now)
-        return (
-            *drift,
-            *expired,
-            *written_concerns(resource, self.objects),
-            *input_concerns(resource, self.objects),
-        )
+        return (*drift, *expired, *written_concerns(resource, place), *input_concerns(resource, self.objects))
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""
@@ -214,7 +232,7 @@ class FlagSetReconciler:
         self._unread.pop(key, None)
 
     async def _reconcile(
-        self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime
+        self, resource: Resource, spec: FlagSetSpec, place: Place, so_far: _SoFar, now: datetime
     ) -> Result:
         try:
             artifact = source_artifact(resource, spec, self.objects)
@@ -223,59 +241,37 @@ class FlagSetReconciler:
                 artifact = artifact.without_author()
             await require_dependencies(resource, spec, self.objects, artifact, now)
             so_far.status |= FlagSetStatus(last_attempted_revision=artifact.revision)
-            memory = await self._build_or_recall(resource, spec, artifact, around, now)
+            memory = await self._build_or_recall(resource, spec, place, artifact, around, now)
         except Setback:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
-            await self._keep(resource, spec, so_far, now)
+            await self._keep(resource, spec, place, so_far, now)
             raise
         again = inf if memory.kept.ask_again is None else (memory.kept.ask_again - now).total_seconds()
         so_far.requeue_after = min(so_far.requeue_after, again, _seconds_to_expiry(memory.expiries, now))
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind, self.advise)
         so_far.status |= messages.problems(attempt)
-        if not memory.state.settled:
+        if not memory.state.settled and not place.server:
             flag_set = memory.built.composition.flag_set
             await asyncio.to_thread(require_recorded, resource, flag_set, self.objects)
-        await self._deliver(resource, spec, memory.state, so_far, now)
+        await self._placement.hold(resource, spec)
+        await self._deliver(resource, spec, place, memory.state, so_far, now)
+        moved = await self._placement.leave_others(resource, spec, place) if memory.state.manifests else None
+        if moved is not None:
+            so_far.status |= FlagSetStatus(remote_clusters=moved.clusters or None)
+            so_far.events += moved.events
         if not memory.built.composition.accepted or memory.built.edited:
             return _refusal_result(resource, memory.built, attempt, so_far)
-        return self._applied_result(resource, spec, memory, attempt, so_far, now)
-
-    def _applied_result(
-        self,
-        resource: Resource,
-        spec: FlagSetSpec,
-        memory: Memory,
-        attempt: messages.Attempt,
-        so_far: _SoFar,
-        now: datetime,
-    ) -> Result:
-        made = memory.built.composition
-        target = ObjectKey(
-            featureflagconfiguration.KIND, resource.namespace, spec.target.name or resource.name
-        )
-        before = FlagSetStatus.of(resource)
-        served, propagated = messages.serving_status(self.objects.get(target), made.digest, before)
-        events = so_far.events
-        if before.digest != made.digest:
-            more = messages.more(attempt, memory.built)
-            words = messages.message_of_apply(before, attempt)
-            events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
-        outcome: Done | Setback = Done(messages.ready(attempt))
-        if made.held or made.missing:
-            outcome = Stalled("PartiallyApplied", messages.message_of_partial(attempt))
-            served = FlagSetStatus(served=None) | served
-        return Result(
-            outcome,
-            status=messages.status(before, attempt, memory.state.manifests, now) | served,
-            details=propagated,
-            events=events,
-            requeue_after=so_far.wait,
-        )
+        serving = _serving_status(resource, spec, place, memory.built.composition.digest, so_far)
+        result = _applied_result(resource, memory, attempt, serving, so_far, now)
+        if moved is None or not moved.problem:
+            return result
+        return replace(result, outcome=Failed(NOT_REMOVED, moved.problem))
 
     async def _build_or_recall(
         self,
         resource: Resource,
         spec: FlagSetSpec,
+        place: Place,
         artifact: ArtifactStatus,
         around: Circumstances,
         now: datetime,
@@ -284,7 +280,8 @@ class FlagSetReconciler:
         accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
         needed = tuple(needed_digests(resource, spec, self.objects))
-        built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, needed, *generation)
+        content = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, needed)
+        built_from = (*content, place.server, *generation)
         memory = self._valid_memory(resource)
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
             # Once the edit is undone, the object shows again which revision it is of.
@@ -298,11 +295,12 @@ class FlagSetReconciler:
             return memory
         others = await self._needed_sets(resource, spec) if needed else ()
         archive = await self._read(resource, spec, artifact, now)
-        last = await self._last_delivered(resource, spec, memory)
+        last = await self._last_delivered(resource, spec, place, memory)
         build = partial(self.build, archive, spec, artifact, resource, last, inputs.steps, others)
         built, kept = await _build_guarded(build, check, around, now)
         state = AppliedObjects(
-            with_observation_time(built.manifests, artifact, resource.created, self.objects.get)
+            with_observation_time(built.manifests, artifact, resource.created, place.objects.get),
+            server=place.server,
         )
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
@@ -317,12 +315,12 @@ class FlagSetReconciler:
         return memory
 
     async def _last_delivered(
-        self, resource: Resource, spec: FlagSetSpec, memory: Memory | None
+        self, resource: Resource, spec: FlagSetSpec, place: Place, memory: Memory | None
     ) -> LastDelivered | None:
         if memory is not None and memory.state.settled:
             return LastDelivered(memory.built.composition.flag_set)
-        written = objects_written_by(resource, spec, self.objects)
-        last = await asyncio.to_thread(last_applied, written, self.objects)
+        written = objects_written_by(resource, spec, place.objects)
+        last = await asyncio.to_thread(last_applied, written, place.objects)
         if last is not None and self.detail is ProvenanceDetail.COMMIT:
             return replace(last, flag_set=without_author(last.flag_set))
         return last
@@ -377,18 +375,72 @@ class FlagSetReconciler:
             return None
         return memory
 
-    async def _keep(self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime) -> None:
+    async def _keep(
+        self, resource: Resource, spec: FlagSetSpec, place: Place, so_far: _SoFar, now: datetime
+    ) -> None:
         """Correct drift from what was built last, where the spec is still the one that it was built for."""
         memory = self._valid_memory(resource)
-        if memory is not None and memory.generation == (resource.uid, resource.generation):
-            await self._deliver(resource, spec, memory.state, so_far, now)
+        if memory is None or memory.generation != (resource.uid, resource.generation):
+            return
+        if memory.state.server == place.server:
+            await self._deliver(resource, spec, place, memory.state, so_far, now)
 
     async def _deliver(
-        self, resource: Resource, spec: FlagSetSpec, state: AppliedObjects, so_far: _SoFar, now: datetime
+        self,
+        resource: Resource,
+        spec: FlagSetSpec,
+        place: Place,
+        state: AppliedObjects,
+        so_far: _SoFar,
+        now: datetime,
     ) -> None:
-        writer = self.writer(resource.namespace, spec.service_account_name)
-        delivery = DeliveryWriter(self.objects, writer, self.shard)
+        # The controllers of another cluster divide its objects by labels of their own.
+        delivery = DeliveryWriter(self.objects, place, WHOLE if place.server else self.shard)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
+
+
+def _serving_status(
+    resource: Resource, spec: FlagSetSpec, place: Place, digest: str, so_far: _SoFar
+) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
+    """(fields, conditions) that say who serves what was applied."""
+    name = spec.target.name or resource.name
+    target = place.objects.get(ObjectKey(featureflagconfiguration.KIND, resource.namespace, name))
+    served, propagated = messages.serving_status(target, digest, FlagSetStatus.of(resource))
+    if not place.server:
+        return served, propagated
+    if not propagated or any(condition.status != TRUE for condition in propagated):
+        # No watch tells when evaluators have it.
+        so_far.requeue_after = min(so_far.requeue_after, _LOOK_AGAIN)
+    return served, messages.seen_in(place.server, propagated, spec.interval)
+
+
+def _applied_result(
+    resource: Resource,
+    memory: Memory,
+    attempt: messages.Attempt,
+    serving: tuple[FlagSetStatus, tuple[Condition, ...]],
+    so_far: _SoFar,
+    now: datetime,
+) -> Result:
+    made = memory.built.composition
+    before = FlagSetStatus.of(resource)
+    served, propagated = serving
+    events = so_far.events
+    if before.digest != made.digest:
+        more = messages.more(attempt, memory.built)
+        words = messages.message_of_apply(before, attempt)
+        events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
+    outcome: Done | Setback = Done(messages.ready(attempt))
+    if made.held or made.missing:
+        outcome = Stalled("PartiallyApplied", messages.message_of_partial(attempt))
+        served = FlagSetStatus(served=None) | served
+    return Result(
+        outcome,
+        status=so_far.status | messages.status(before, attempt, memory.state.manifests, now) | served,
+        details=propagated,
+        events=events,
+        requeue_after=so_far.wait,
+    )
 
 
 async def _build_guarded(
@@ -445,9 +497,13 @@ def _expiry_events(before: FlagSetStatus, details: Iterable[Condition]) -> tuple
 def _was_applied(resource: Resource, before: Memory | None, built: Built, state: AppliedObjects) -> bool:
     """Whether these manifests were written before, so that a difference is a change by another."""
     if before is not None:
-        return before.state.settled and before.state.manifests == state.manifests
+        known = before.state
+        return known.settled and (known.manifests, known.server) == (state.manifests, state.server)
     # Another process wrote it.
     status = FlagSetStatus.of(resource)
+    servers = {cluster.server for cluster in status.remote_clusters or ()}
+    if bool(state.server) != bool(servers) or (servers and state.server not in servers):
+        return False
     return status.observed_generation == resource.generation and status.digest == built.composition.digest
 
 

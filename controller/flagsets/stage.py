@@ -76,6 +76,15 @@ def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
 def _secrets_of(flag_set: Resource) -> Iterator[str]:
     yield from _substitutes(flag_set, SECRET.kind)
     yield from secret_names(flag_set.spec.get("decryption"))
+    yield from secret_names(flag_set.spec.get("kubeConfig"))
+
+
+def _config_maps_of(flag_set: Resource) -> Iterator[str]:
+    yield from _substitutes(flag_set, CONFIG_MAP.kind)
+    given = flag_set.spec.get("kubeConfig")
+    reference = given.get("configMapRef") if isinstance(given, dict) else None
+    if isinstance(reference, dict):
+        yield str(reference.get("name"))
 
 
 def _owner_of(resource: Resource | None) -> str | None:
@@ -100,9 +109,7 @@ BY_QUESTION: Final = Index(
 )
 BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda flag_set: (target_name(flag_set),))
 BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, _secrets_of)
-BY_CONFIG_MAP: Final = Index(
-    "FlagSet by ConfigMap", _FLAG_SET_ONLY, lambda flag_set: _substitutes(flag_set, CONFIG_MAP.kind)
-)
+BY_CONFIG_MAP: Final = Index("FlagSet by ConfigMap", _FLAG_SET_ONLY, _config_maps_of)
 BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda resource: filter(None, (_owner_of(resource),)))
 
 

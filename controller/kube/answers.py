@@ -89,6 +89,25 @@ def _command(namespace: str, role: str, acting: ServiceAccount | None) -> str:
     )
 
 
+_REFUSED_USER: Final = re.compile(r'User "([\w.:@/-]+)" cannot ')
+
+
+def grant_of_refused(refusal: str, namespace: str, role: str) -> str:
+    """The command that binds the ClusterRole `role`, or that of impersonation where that is refused, to the
+    user whom an API server's refusal names; empty where it names none.
+    """
+    match = _REFUSED_USER.search(refusal)
+    if match is None:
+        return ""
+    role = _IMPERSONATION if _REFUSED in refusal else role
+    user = match[1]
+    account = user.removeprefix("system:serviceaccount:")
+    name, subject = (role, f"--user={user}")
+    if account != user:
+        name, subject = f"{role}-{account.rpartition(':')[2]}", f"--serviceaccount={account}"
+    return f"kubectl create rolebinding {name} -n {namespace} --clusterrole={role} {subject}"
+
+
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 """How the API server repeats, with status 500, that etcd takes no object of that size."""
 MOST_RETRY_AFTER: Final = 30.0

@@ -22,6 +22,7 @@ from controller.kube.answers import (
     require_good,
     require_object,
     require_unchanged,
+    service_account_user,
 )
 from controller.kube.kubeconfig import DEFAULT_TIMING, ApiClient, CredentialTiming, load_configuration
 from controller.kube.requests import (
@@ -31,9 +32,9 @@ from controller.kube.requests import (
     MERGE,
     METADATA,
     METADATA_LIST,
+    ApiTransport,
     ClientTransport,
     Requests,
-    Transport,
     decode_values,
     status_patch,
 )
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 class ClusterReader:
     """The reading half of `Cluster`; every error is a setback."""
 
-    def __init__(self, transport: Transport, acting: ServiceAccount | None = None) -> None:
+    def __init__(self, transport: ApiTransport, acting: ServiceAccount | None = None) -> None:
         """`acting`: the service account whose rights are used; None: our own. Raises Stalled for what is no
         account's name.
         """
@@ -148,6 +149,8 @@ class ClusterReader:
 
 
 COMPONENT: Final = "flagstaff-controller"
+_TOKEN_SECONDS: Final = 600
+"""The least that Kubernetes issues a token for."""
 
 
 class ClusterWriter(ClusterReader):
@@ -157,7 +160,7 @@ class ClusterWriter(ClusterReader):
 
     def __init__(
         self,
-        transport: Transport,
+        transport: ApiTransport,
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         acting: ServiceAccount | None = None,
@@ -351,6 +354,36 @@ class Cluster(ClusterWriter):
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(require_object(answer, key.kind, key.name))
+
+    async def set_finalizers(self, resource: Resource, finalizers: Sequence[str]) -> Resource | None:
+        """Make `finalizers` those of the object, and return it as it is now; None if it is gone. Raises a
+        setback: Passing (ChangedMeanwhile) where the object is at another version.
+        """
+        key = resource.key
+        meta = {"finalizers": [*finalizers], "resourceVersion": resource.resource_version}
+        path = path_of(resource.api_version, key.kind, key.namespace, key.name)
+        self.begin_write("finalizers", key.kind)
+        query = {"fieldManager": COMPONENT}
+        answer = await self.requests.ask("PATCH", path, query, {"metadata": meta}, MERGE)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        require_unchanged(answer, key.kind, key.name)
+        with add_grant_command(key.namespace, "flagstaff-remote-objects", self._acting):
+            return Resource.of(require_object(answer, key.kind, key.name))
+
+    async def token(self, namespace: str, account: str, audiences: Sequence[str]) -> str:
+        """A token of a service account for these audiences, valid for ten minutes (TokenRequest of
+        authentication.k8s.io/v1). Raises a setback, which says how to grant the right where that is what
+        lacks.
+        """
+        spec = {"audiences": [*audiences], "expirationSeconds": _TOKEN_SECONDS}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        service_account_user(namespace, account)  # refuses what is no account's name
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        answer = await self.requests.ask("POST", path, {}, body)
+        with add_grant_command(namespace, "flagstaff-tokens", self._acting):
+            require_good(answer, "ServiceAccount", account)
+        return str((answer.body.get("status") or {}).get("token") or "")
 
 
 @dataclass(frozen=True, slots=True)

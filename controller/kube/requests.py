@@ -62,7 +62,7 @@ PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 """Statuses that are retried."""
 
 
-class Transport(Protocol):
+class ApiTransport(Protocol):
     """Sends requests to one API server."""
 
     async def send(
@@ -88,7 +88,7 @@ class ClientTransport:
         headers: Mapping[str, str],
         body: Mapping[str, Any] | list[dict[str, Any]] | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """See Transport."""
+        """See ApiTransport."""
         try:
             _, url, sent, _, _ = await self._api.param_serialize(
                 method, target, header_params=dict(headers), auth_settings=["BearerToken"]
@@ -107,7 +107,7 @@ class Requests:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: ApiTransport,
         random: Callable[[], float] = random.random,
         headers: Mapping[str, str] = NOTHING,
         retries: int = RETRIES,

@@ -28,6 +28,7 @@ from controller.delivery.overrides import (
     in_force,
     kept_definition,
     names_of,
+    other_cluster_text,
     override_of,
     set_name,
     sets_hiding,
@@ -117,6 +118,8 @@ class FlagOverrideReconciler:
         override = override_of(resource)
         judged, ends, hiding = [], [override.expires or at], set[str]()
         targets = targets_of(self.objects, resource)
+        if not targets and (elsewhere := other_cluster_text(self.objects, resource)):
+            return _Judgement(Stalled("UnknownFlagSet", elsewhere)), min(ends) - at
         counted = {
             name: counted_of_flag(self.objects, resource.namespace, name, override.flag, at)
             for name in {name for target in targets for name in names_of(target)}

@@ -14,7 +14,7 @@ from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, Me
 from controller.api.status import Status
 from controller.delivery.actions import Action, in_cluster
 from controller.delivery.object_bounds import ROLLOUTS, TOO_MANY_ROLLOUTS
-from controller.delivery.overrides import seconds_to_next_end, set_name, target_of
+from controller.delivery.overrides import other_cluster_text, seconds_to_next_end, set_name, target_of
 from controller.delivery.rollouts import PromotedSets, progress_of, rollouts_for, rollouts_naming
 from controller.rollouts.clocks import present_step
 from controller.rollouts.comparisons import Comparison, Comparisons, Subject
@@ -115,6 +115,8 @@ class FlagRolloutReconciler:
     def _target(self, resource: Resource, spec: FlagRolloutSpec) -> Resource:
         target = target_of(self._objects, resource)
         if target is None:
+            if elsewhere := other_cluster_text(self._objects, resource):
+                raise Stalled("UnknownFlagSet", elsewhere)
             raise Waiting(
                 "UnknownFlagSet",
                 f"no FlagSet, FeatureFlagConfiguration or FeatureFlag {spec.flag_set_ref.name} has flags "

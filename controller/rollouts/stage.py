@@ -6,9 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flagoverride, flagreceipt, flagrollout, flagshard
+from controller.api import (
+    featureflagconfiguration,
+    flagoverride,
+    flagreceipt,
+    flagrollout,
+    flagset,
+    flagshard,
+)
 from controller.api.flagreceipt import FlagReceiptStatus
-from controller.api.flagset import proven_writer
+from controller.api.flagset import delivers_elsewhere, proven_writer
 from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
 from controller.api.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
@@ -29,7 +36,7 @@ from controller.delivery.overrides import (
 )
 from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_FLAG_SET, order_of, rollouts_naming
 from controller.runtime.cache import Cache, Change, Index
-from controller.runtime.watches import Reconciles, Watch
+from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,6 +123,15 @@ def _delivery_parts(target: Resource | None) -> object:
     return _content(target), rollout_entries(target.status), target.annotations.get(flagrollout.PROMOTE)
 
 
+def _name(flag_set: Resource) -> str:
+    return flag_set.name
+
+
+def _place_of(index: Index) -> Watch:
+    """Wakes those that name a FlagSet once it writes to another cluster, or to its own again."""
+    return Watch(frozenset({flagset.KIND}), changed=delivers_elsewhere, keys=keys_listed_by(index, _name))
+
+
 FLAG_OVERRIDES: Final = Reconciles(
     FLAG_OVERRIDE,
     wakes=(
@@ -124,6 +140,7 @@ FLAG_OVERRIDES: Final = Reconciles(
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rivals),
         Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=_overrides_of_rollout),
         Watch(frozenset({flagreceipt.KIND}), changed=_hidden_flags, keys=_overrides_of_receipt),
+        _place_of(BY_FLAG_SET),
     ),
     indexes=(*PROGRESS_INDEXES, BY_FLAG, BY_PART, HIDDEN_IN),
 )
@@ -195,6 +212,7 @@ ROLLOUTS: Final = Reconciles(
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rollouts_of_override),
         Watch(_ROLLOUT, changed=_requests, keys=_itself),
         Watch(_ROLLOUT, changed=_rollout_order, keys=_rival_rollouts),
+        _place_of(ROLLOUTS_BY_FLAG_SET),
     ),
     indexes=(ROLLOUTS_BY_FLAG_SET, BY_FLAG_SET, BY_WRITER, BY_PART, SHARDS_BY_ROLLOUT),
 )

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=64)
-def context_of(tls: Tls) -> ssl.SSLContext:
-    """The system's authorities and the Secret's, and our own certificate. Raises Stalled (InvalidSecret).
-    Blocks for milliseconds.
+def context_of(tls: Tls, *, only_authority: bool = False) -> ssl.SSLContext:
+    """The system's authorities, unless `only_authority` leaves them out, and the Secret's, and our own
+    certificate. Raises Stalled (InvalidSecret). Blocks for milliseconds.
     """
     try:
-        context = ssl.create_default_context()
-        if tls.authority:
+        context = ssl.create_default_context(cadata=tls.authority if only_authority else None)
+        if tls.authority and not only_authority:
             context.load_verify_locations(cadata=tls.authority)
         if tls.certificate:
             _load_certificate(context, tls)
@@ -160,6 +160,8 @@ class Route:
     """For the request and the whole answer, from the moment that there is a connection for the namespace;
     None: the caller limits them.
     """
+    only_authority: bool = False
+    """Whether the authorities of `tls`, if it has any, are believed alone, and none of the system's."""
 
 
 DIRECT: Final = Route()
@@ -177,7 +179,7 @@ class HttpClient:
         self._hosts = hosts
         self._places = places
         self._system_proxies = system_proxies
-        self._contexts: LRUCache[Tls, ssl.SSLContext] = LRUCache(_CONTEXTS)
+        self._contexts: LRUCache[tuple[Tls, bool], ssl.SSLContext] = LRUCache(_CONTEXTS)
         self._session: aiohttp.ClientSession | None = None
 
     @contextlib.asynccontextmanager
@@ -198,7 +200,7 @@ class HttpClient:
         target = _target(url)
         proxy = route.proxy or self._system_proxy(target)
         await self._judge(target, route.proxy, proxy)
-        context = await self._context(route.tls)
+        context = await self._context(route)
         async with contextlib.AsyncExitStack() as stack:
             if self._places is not None:
                 await stack.enter_async_context(self._places.place(route.namespace))
@@ -228,13 +230,16 @@ class HttpClient:
             self._session = judged_session(self._hosts, proxies)
         return self._session
 
-    async def _context(self, tls: Tls) -> ssl.SSLContext | None:
+    async def _context(self, route: Route) -> ssl.SSLContext | None:
         """Return the context for a Secret's certificates, None without any. Raises Stalled."""
-        if not any(tls):
+        if not any(route.tls):
             return None
-        context = self._contexts.get(tls)
+        alone = route.only_authority and bool(route.tls.authority)
+        key = (route.tls, alone)
+        context = self._contexts.get(key)
         if context is None:
-            context = self._contexts[tls] = await asyncio.to_thread(context_of, tls)
+            made = asyncio.to_thread(context_of, route.tls, only_authority=alone)
+            context = self._contexts[key] = await made
         return context
 
     async def _judge(self, url: URL, users_proxy: str, proxy: str) -> None:

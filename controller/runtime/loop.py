@@ -149,13 +149,30 @@ class Suspending(Protocol):
         """Reconcile a suspended object."""
 
 
+@runtime_checkable
+class Finalizing(Protocol):
+    """A reconciler that has something to do before the API server forgets a deleted object."""
+
+    def finalizes(self, resource: Resource) -> bool:
+        """Return whether a finalizer of ours is on the object."""
+
+    async def finalize(self, resource: Resource, now: datetime) -> Result:
+        """Do what is due for a deleted object, and remove the finalizer."""
+
+
 def is_worked_on(reconciler: Reconciler, resource: Resource) -> bool:
-    """Whether an object is reconciled: suspended ones are by a `Suspending` reconciler alone."""
+    """Whether an object is reconciled: suspended ones are by a `Suspending` reconciler alone, and deleted
+    ones, suspended or not, by a `Finalizing` one.
+    """
+    if resource.deleting:
+        return isinstance(reconciler, Finalizing) and reconciler.finalizes(resource)
     return not resource.suspended or isinstance(reconciler, Suspending)
 
 
 async def reconcile_as_wanted(reconciler: Reconciler, resource: Resource, now: datetime) -> Result:
     """Reconcile an object that is worked on. Raises Setback."""
+    if resource.deleting and isinstance(reconciler, Finalizing):
+        return await reconciler.finalize(resource, now)
     if resource.suspended and isinstance(reconciler, Suspending):
         return await reconciler.suspend(resource, now)
     return await reconciler.reconcile(resource, now)
@@ -225,7 +242,7 @@ class Loop:
         that the status shows, and for a status that does not fit.
         """
         resource = self._statuses.newest(key)
-        if resource is None or resource.deleting or not self._shard.owns(resource):
+        if resource is None or not self._shard.owns(resource):
             # Deleted or moved to another shard after it was queued: nothing is counted.
             return
         if not is_worked_on(self._reconciler, resource):

@@ -40,7 +40,7 @@ class ControllerProcess(Replica):
             "--namespace", SYSTEM, "--identity", name,
             "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1",
             "--denied-artifact-hosts", "169.254.0.0/16",
-            "--denied-source-hosts", "169.254.0.0/16",
+            "--denied-source-hosts", "169.254.0.0/16", "--denied-kubeconfig-hosts", "169.254.0.0/16",
             "--rollout-hosts", "127.0.0.1", "--denied-rollout-hosts", "169.254.0.0/16", *arguments,
         ]  # fmt: skip
         self.artifacts = self.receiver = 0

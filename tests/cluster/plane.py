@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READY_SECONDS: Final = 60.0
+ISSUER: Final = "https://kubernetes.default.svc"
 _CONTROLLERS: Final = (
     "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,garbage-collector-controller,"
     "namespace-controller,job-controller,serviceaccount-controller,disruption-controller"
@@ -37,7 +38,10 @@ _CONTROLLERS: Final = (
 class Plane:
     """One control plane in one folder. `kubeconfig` is its administrator's."""
 
-    def __init__(self, assets: Path, folder: Path) -> None:
+    def __init__(self, assets: Path, folder: Path, issuer: str = ISSUER, *arguments: str) -> None:
+        """`issuer`: of the tokens of its service accounts; `arguments`: more of the API server."""
+        self.issuer = issuer
+        self._arguments = arguments
         self.assets = assets
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
@@ -104,7 +108,7 @@ class Plane:
             "kube-apiserver": [
                 "--etcd-servers", etcd, "--secure-port", str(secure), "--bind-address", "127.0.0.1",
                 "--advertise-address", "127.0.0.1", "--cert-dir", str(self.authority.parent),
-                "--service-account-issuer", "https://kubernetes.default.svc",
+                "--service-account-issuer", self.issuer, *self._arguments,
                 "--service-account-key-file", str(self.folder / "accounts.key"),
                 "--service-account-signing-key-file", str(self.folder / "accounts.key"),
                 "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
@@ -257,9 +261,9 @@ def start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def run_plane(assets: Path, folder: Path) -> Iterator[Plane]:
+def run_plane(assets: Path, folder: Path, issuer: str = ISSUER, *arguments: str) -> Iterator[Plane]:
     """A control plane for as long as the block lasts."""
-    plane = Plane(assets, folder)
+    plane = Plane(assets, folder, issuer, *arguments)
     try:
         plane.start()
         yield plane

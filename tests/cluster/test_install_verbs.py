@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from controller.api.flagset import FINALIZER
 from tests.cluster.assets import find
 from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.objects import Namespace
-from tests.worlds.objects import configuration
+from tests.worlds.objects import configuration, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,9 @@ def test_installation_is_applied_checked_and_removed_without_the_flags(
     assert results["flagstaff-controller"]["message"].startswith("0 of 2 replicas are ready")
     assert results["flagstaff-injection"]["result"] == "failed"
     space = Namespace(spare, spare_namespace)
-    space.apply(configuration(flagSpec={"flags": {}}))
+    elsewhere = flag_set(kubeConfig={"secretRef": {"name": "eu"}})
+    elsewhere["metadata"]["finalizers"] = ["example.com/other", FINALIZER]
+    space.apply(configuration(flagSpec={"flags": {}}), elsewhere)
     refused = verb("uninstall")
     assert (refused.returncode, refused.stderr) == (2, "flagstaff uninstall: write --yes to confirm\n")
     shown = verb("uninstall", "--dry-run").stdout.splitlines()
@@ -74,3 +77,5 @@ def test_installation_is_applied_checked_and_removed_without_the_flags(
     assert "kept: the CustomResourceDefinitions" in done.stdout
     assert spare.kubectl("get", "deployments", "-n", "flagstaff-system", "-o", "name") == ""
     assert space.get("ffc")["spec"] == {"flagSpec": {"flags": {}}}
+    assert space.get("flagset")["metadata"]["finalizers"] == ["example.com/other"]
+    space.patch("flagset", {"metadata": {"finalizers": []}})

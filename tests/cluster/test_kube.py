@@ -16,6 +16,7 @@ from controller.api.flagset import LABEL, FlagSetSpec, manager_of
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.delivery import AppliedObjects, DeliveryWriter
+from controller.flagsets.places import Place
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
@@ -150,7 +151,7 @@ class Standby:
 
     def __init__(self, api: Cluster) -> None:
         self.objects = Cache(indexes_of((FLAG_SETS,)))
-        self.delivery = DeliveryWriter(self.objects, api)
+        self.delivery = DeliveryWriter(self.objects, Place(self.objects, api))
 
     async def see(self, api: Cluster, flag_set: Resource) -> None:
         self.objects.learn(flag_set)

@@ -39,6 +39,7 @@ class Policed:
         versions = {
             "Deployment": "apps/v1",
             "MutatingWebhookConfiguration": "admissionregistration.k8s.io/v1",
+            "FlagSet": "flagstaff.dev/v1beta1",
         }
         meta = {"name": name, "namespace": self.namespace, **body.pop("metadata", {})}
         made = {"apiVersion": versions.get(kind, "v1"), "kind": kind, "metadata": meta, **body}
@@ -66,7 +67,7 @@ class Policed:
 def policed(cluster: Plane, namespace: str) -> Iterator[Policed]:
     text = (ROOT / "deploy/components/rights-policies/rights-policies.yaml").read_text()
     text = text.replace("flagstaff-system", namespace)
-    for name in ("pods", "webhooks", "configmaps", "workloads"):
+    for name in ("pods", "webhooks", "configmaps", "workloads", "flagsets"):
         text = text.replace(f"flagstaff-controller-{name}", f"{name}-{namespace}")
     cluster.kubectl("apply", "-f", "-", given=text)
     admin = f"--serviceaccount={namespace}:flagstaff-controller"
@@ -93,6 +94,15 @@ def test_of_pods_it_labels_its_own_and_annotates_others_for_changed_flags(police
     assert policed.is_denied("changes no spec", "pod", "own", meta(finalizers=["example.com/held"]))
     assert policed.passes("pod", "own", meta(labels=leader))
     assert policed.passes("pod", "other", meta(annotations=changed))
+
+
+def test_of_flag_sets_it_changes_its_finalizer_alone(policed: Policed) -> None:
+    policed.give("FlagSet", "flags", spec={"sourceRef": {"kind": "FlagSource", "name": "flags"}})
+    denied = "changes nothing of a FlagSet but its own finalizer"
+    within(partial(policed.is_denied, denied, "flagset", "flags", {"spec": {"prune": False}}))
+    assert policed.is_denied(denied, "flagset", "flags", meta(labels={"a": "b"}))
+    assert policed.is_denied(denied, "flagset", "flags", meta(finalizers=["example.com/held"]))
+    assert policed.passes("flagset", "flags", meta(finalizers=["flagstaff.dev/remote-objects"]))
 
 
 def test_of_webhooks_it_changes_ca_bundle_alone(policed: Policed) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EARLIER: Final = "40c7c2040cd1f679477d9e48213a500862fbf81d"
 """The last commit whose manifests were single files."""
-NEWER: Final = ("--rollout-hosts", "--denied-rollout-hosts")
+NEWER: Final = ("--rollout-hosts", "--denied-rollout-hosts", "--denied-kubeconfig-hosts")
 """Options with a value that this commit does not know."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -54,7 +54,7 @@ OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_WORDS: Final = 1200
-MOST_WORDS_IN_ALL: Final = 47_450
+MOST_WORDS_IN_ALL: Final = 48_550
 LONGER: Final = {
     "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1930,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagset.md": 1350, "docs/kinds/flagsource.md": 1500,

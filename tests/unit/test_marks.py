@@ -38,6 +38,7 @@ PROOF: Final = {
     " openfeature.dev/standing-orders openfeature.dev/standing-orders-namespace",
     MARKED_POD: "injected orders proxied flag-files flag-reader flags-changed",
     "nothing: the label only keeps a FlagShard from removal": "rollout",
+    "nothing: the finalizer only keeps the FlagSet from removal": "remote-objects",
     "nothing: it only narrows to which hosts the Secret is sent": "allowed-hosts",
     "the OpenFeature Operator's ConfigMap of that name, which its writer so hands over": (
         "openfeature.dev/featureflag"

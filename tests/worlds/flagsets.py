@@ -23,6 +23,7 @@ from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.setbacks import Failed
 from tests.worlds.flags import flag as definition
 from tests.worlds.objects import NAMESPACE, manifest
+from tests.worlds.other_clusters import OtherClusters
 from tests.worlds.stages import RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class World:
     """What was delivered, for a test to come back to."""
 
     def __post_init__(self) -> None:
+        self.others = OtherClusters(self.cluster)
         self.restart()
 
     def restart(self) -> None:
@@ -93,6 +95,7 @@ class World:
             self.detail,
             InputReader(self._values("Secret"), self._values("ConfigMap")),
             self.home,
+            clusters=self.others,
         )
 
     def _values(self, kind: str) -> Read:
@@ -135,7 +138,9 @@ class World:
         known = self.cluster.objects.get(ObjectKey(KIND, NAMESPACE, name))
         wanted = {"sourceRef": {"kind": "FlagSource", "name": "flags"}, **spec}
         status = dict(known.status) if known else {"observedGeneration": -1}
-        self.cluster.put({**manifest(KIND, name, wanted), "status": status})
+        body = {**manifest(KIND, name, wanted), "status": status}
+        body["metadata"] = {**body["metadata"], "finalizers": known.finalizers if known else ()}
+        self.cluster.put(body)
 
     def annotate(self, annotation: str, value: str, name: str = "checkout") -> None:
         """As `kubectl annotate` does; no new generation."""

@@ -278,3 +278,12 @@ async def test_a_rollout_of_the_flag_set_is_seen_by_policies(
     about = {"flagSetRef": {"name": "production"}, "flags": ["*"], "steps": [{"share": 10}]}
     production.objects.learn(thing("FlagRollout", "slow", about))
     assert "policy" not in await production.plan()
+
+
+async def test_there_is_no_plan_for_a_set_in_another_cluster(
+    server: GitServer, tmp_path: Path, helpers: Helpers
+) -> None:
+    production = Production(server, tmp_path, helpers, kubeConfig={"secretRef": {"name": "eu"}})
+    with pytest.raises(Stalled, match="FlagSet production writes to another cluster") as caught:
+        await production.plan()
+    assert caught.value.reason == "OtherCluster"

@@ -11,7 +11,15 @@ import pytest
 import trustme
 
 from controller.runtime.hosts import Hosts
-from controller.runtime.http_client import Cause, HttpClient, RequestError, Route, read_all, read_start
+from controller.runtime.http_client import (
+    Cause,
+    HttpClient,
+    RequestError,
+    Route,
+    context_of,
+    read_all,
+    read_start,
+)
 from controller.runtime.limits import Places
 from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled
@@ -132,6 +140,11 @@ async def test_a_certificate_is_trusted_by_the_authority_of_the_route_alone() ->
         assert caught.value.cause is Cause.CERTIFICATE
         tls = Tls(authority.cert_pem.bytes().decode())
         assert await get(url, Route(tls=tls, seconds=10.0)) == b"0123456789"
+
+
+def test_an_authority_may_be_believed_alone() -> None:
+    tls = Tls(trustme.CA().cert_pem.bytes().decode())
+    assert len(context_of(tls, only_authority=True).get_ca_certs()) == 1
 
 
 @pytest.mark.parametrize(
