@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.footprint import megabytes
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
-from benchmarks.servers import PINNED
+from benchmarks.servers import COMPILED, PINNED
 from benchmarks.serving import document
 
 if TYPE_CHECKING:
@@ -46,13 +46,15 @@ FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
 class Evaluator:
     """One that follows a file."""
 
-    def __init__(self, folder: Path, flags: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, flags: dict[str, Any], *, compiled: bool = False) -> None:
+        """`compiled`: in the form of `make native`."""
         self._file = folder / "flags.json"
-        self._flags = {"flags": flags}
+        self._flags = json.dumps(flags).removeprefix("{").encode()
         self._number = 0
         self.change()
+        command = (str(COMPILED), "-P", "-m", "evaluator") if compiled else (FLAGSTAFF, "evaluator")
         self._process = subprocess.Popen(
-            [*PINNED, FLAGSTAFF, "evaluator", "start", "--host=127.0.0.1", "--log-format=json", "--port=0",
+            [*PINNED, *command, "start", "--host=127.0.0.1", "--log-format=json", "--port=0",
              "--management-port=0", "--sync-port=0", "--ofrep-port=0", "--uri", f"file:{self._file}"],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -68,9 +70,9 @@ class Evaluator:
         """A new set of flags; a text that is in all that is said of it."""
         self._number += 1
         marker = f"marker-{self._number:06}"
-        on = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
+        on = json.dumps({"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"})
         following = self._file.with_suffix(".next")
-        following.write_text(json.dumps({"flags": {**self._flags["flags"], marker: on}}), encoding="utf-8")
+        following.write_bytes(f'{{"flags": {{"{marker}": {on}, '.encode() + self._flags + b"}")
         following.replace(self._file)
         return marker
 
