@@ -20,7 +20,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/cli": 10070,
     "controller/configurations": 1150,
     "controller/delivery": 3050,
-    "controller/events": 3750,
+    "controller/events": 3790,
     "controller/flagsets": 4400,
     "controller/importers": 4560,
     "controller/kube": 2370,

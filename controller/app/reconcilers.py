@@ -233,6 +233,7 @@ async def open_notifications(
         clock=asyncio.get_running_loop().time,
         random=random.random,
         count=metrics.count_alert,
+        tasks=shared.tasks,
     )
 
     async def newest(key: ObjectKey) -> FlagProviderStatus:

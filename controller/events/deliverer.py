@@ -7,15 +7,24 @@ import contextlib
 import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import flagalert, flagprovider
+from controller.api.addresses import server_of
 from controller.api.meta import ObjectKey, about
 from controller.api.status import FALSE, TRUE, Condition, Status
+from controller.authoring.plan_words import FORGES
 from controller.events import git_servers
 from controller.events import git_servers as github_app
 from controller.events.alert_reconciler import alert_status
-from controller.events.flag_set_progress import CHANGE_REQUEST, CHANGE_REQUESTS, COMMITS, with_comparison
+from controller.events.flag_set_progress import (
+    CHANGE_REQUEST,
+    CHANGE_REQUESTS,
+    COMMITS,
+    comparison_of,
+    comparison_text,
+)
 from controller.events.flux_events import post_of_flux
 from controller.events.git_servers import (
     CHECKED_BY_REPOSITORY,
@@ -28,6 +37,7 @@ from controller.events.git_servers import (
 from controller.events.notice import App, Notice, Post, ProviderTarget
 from controller.events.senders import PostResult, Sender
 from controller.events.service_types import is_known, is_refusal, post_of
+from controller.runtime.helpers import TRUSTED, ForeignTasks, Task
 from controller.runtime.limits import Pace
 from controller.runtime.setbacks import Setback
 from evaluator.host.backoff import Backoff
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
 LONGEST: Final = 300.0
 """Seconds between tries, without a Retry-After."""
 _BACKOFF: Final = Backoff(first=1.0, most=LONGEST)
+_REST: Final = 8_000
+"""Bytes for what a comment says beside a comparison."""
 OLDEST: Final = timedelta(hours=24)
 """Age at which an undelivered message is given up."""
 
@@ -227,6 +239,8 @@ class Deliverer:
     """Returns a random number from 0 to 1."""
     count: Callable[[str, str], None]
     """Receives (type, result) of each try."""
+    tasks: ForeignTasks = TRUSTED
+    """Who compares the flags of tenants."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
 
@@ -392,8 +406,28 @@ class Deliverer:
             return await send_test_status(self.senders.http, message, target)
         if target.spec.type not in CHANGE_REQUESTS:
             return await self.senders.to(target).send(post_of(message, target), target.route)
-        message = await asyncio.to_thread(with_comparison, self.objects, message, target.namespace)
+        message = await self._with_comparison(message, target)
         return await upsert_comment(self.senders.http, message, target)
+
+    async def _with_comparison(self, message: Message, target: ProviderTarget) -> Message:
+        """Add what a compared FlagSet does to users, without their shares where these take too much."""
+        found = await asyncio.to_thread(comparison_of, self.objects, message, target.namespace)
+        if found is None:
+            return message
+        before, after = found.sides
+        if before is None or after is None:
+            return found.said_in(message, "unknown: one of the two is incomplete")
+        task = Task(
+            target.namespace, f"the comparison with FlagSet {found.base}", "make several FlagSets of it"
+        )
+        limit, now = FORGES[server_of(target.spec.type)] - _REST, int(self.now().timestamp())
+        try:
+            text = await self.tasks.run(task, comparison_text, before, after, limit, now, large=True)
+        except Setback as setback:
+            log.warning("%s", setback.message)
+            plain = partial(comparison_text, before, after, limit, now, measure=False)
+            text = await asyncio.to_thread(plain)
+        return found.said_in(message, text)
 
     @staticmethod
     def _stop(route: _Route) -> None:

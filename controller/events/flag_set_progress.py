@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import flagrollout, flagset, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
@@ -20,7 +20,8 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.meta import CHANGES, COMPARED_WITH, ObjectKey, Resource
 from controller.api.status import OVERRIDE_ACTIVE, PROPAGATED, READY, ROLLOUT_ACTIVE, TRUE, UNKNOWN
-from controller.delivery.changed_flags import changed_flags
+from controller.authoring.plan_words import comment
+from controller.authoring.plans import Beside, plan_flags
 from controller.delivery.delivered import delivery_of
 from controller.delivery.overrides import FLAG_KINDS
 from controller.delivery.promotion import newest_revision, promotion_of, stopped_of_set, writers_of
@@ -28,7 +29,6 @@ from controller.delivery.rollouts import rollouts_for, rollouts_naming
 from controller.events import alert_messages
 from controller.events.alert_stage import BY_COMPARED
 from controller.events.commit_pages import commit_in
-from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -257,20 +257,35 @@ def sets_compared_with(objects: Cache, base: Resource) -> list[Resource]:
     return objects.find(BY_COMPARED, base.namespace, base.name)
 
 
-def with_comparison(objects: Cache, message: Message, namespace: str) -> Message:
-    """Return a compared FlagSet's message with a line for each of at most 100 flags that evaluate
-    differently; any other message unchanged. Takes long for large sets.
-    """
+class ComparedSets(NamedTuple):
+    """A flag set of a pull request, and the one that it is compared with."""
+
+    base: str
+    """The name of the other FlagSet."""
+    sides: tuple[FlagSet | None, FlagSet | None]
+    """The flags of the other, and its own; None where they are incomplete."""
+
+    def said_in(self, message: Message, text: str) -> Message:
+        """Return the message with what is said of the comparison, in Markdown."""
+        more = {COMPARED_WITH: self.base, CHANGES: text}
+        return message.model_copy(update={"metadata": message.metadata | more})
+
+
+def comparison_of(objects: Cache, message: Message, namespace: str) -> ComparedSets | None:
+    """Return what the FlagSet of a message is compared with; None: nothing. Takes long for large sets."""
     thing = objects.get(ObjectKey(message.kind, namespace, message.name))
     base = None if thing is None else base_of(objects, thing)
     if thing is None or base is None:
-        return message
-    old, new = (_flags(objects, flag_set) for flag_set in (base, thing))
-    lines = "unknown: one of the two is incomplete"
-    if old is not None and new is not None:
-        lines = "\n".join(changed_flags(old, new, diff(old, new), 100))
-    more = {COMPARED_WITH: base.name, CHANGES: lines}
-    return message.model_copy(update={"metadata": message.metadata | more})
+        return None
+    return ComparedSets(base.name, (_flags(objects, base), _flags(objects, thing)))
+
+
+def comparison_text(before: FlagSet, after: FlagSet, limit: int, now: int, *, measure: bool = True) -> str:
+    """Return what the second does to users in place of the first, in at most `limit` bytes of Markdown; empty
+    where no flag differs. now: Unix seconds. `measure`: with the shares of users, which takes long.
+    """
+    sides = tuple(commit_in(side.revision or "")[:12] or "unknown" for side in (before, after))
+    return comment(plan_flags(before, after, now, Beside(), measure=measure), (sides[0], sides[1]), limit)
 
 
 def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:

@@ -371,8 +371,7 @@ def _words(notice: Notice) -> str:
         _block("text", f"{revision}\n{message.message}".strip()),
     ]
     if base := message.metadata.get(COMPARED_WITH):
-        parts.append(f"Compared with FlagSet {base}:")
-        parts.append(_block("diff", notice.changes or "no flag differs"))
+        parts += [f"Compared with FlagSet {base}:", notice.changes or "no flag differs"]
     return "\n\n".join(parts)
 
 

@@ -18,6 +18,8 @@ from controller.events.deliverer import Again, Dead, Deliverer, Senders, upsert_
 from controller.events.flag_set_progress import CHANGE_REQUEST, CHANGE_REQUESTS, change_request_number
 from controller.events.git_servers import CommentThread
 from controller.events.notice import Notice, ProviderTarget
+from controller.runtime.helpers import TRUSTED, ForeignTasks, Task
+from controller.runtime.setbacks import Stalled
 from tests.unit.controller.events.schemas import EDITS, SCHEMAS
 from tests.web_server import web_server
 from tests.worlds.events import CHAT, NOW, Desk, alert, http_sender, message, status
@@ -263,14 +265,14 @@ class Preview(Desk):
         return self.waiting_reasons()
 
 
-async def deliver(desk: Desk, found: Service) -> None:
+async def deliver(desk: Desk, found: Service, tasks: ForeignTasks = TRUSTED) -> None:
     """All that waits, to the service."""
     count = len(desk.box.pending)
     done: list[str] = []
     async with http_sender() as sender, asyncio.timeout(20):
         deliverer = Deliverer(
             desk.outbox, Senders(sender, sender, sender), desk.objects, None, lambda: NOW,  # type: ignore[arg-type]
-            asyncio.get_running_loop().time, lambda: 1.0, lambda _, result: done.append(result),
+            asyncio.get_running_loop().time, lambda: 1.0, lambda _, result: done.append(result), tasks,
         )  # fmt: skip
         desk.box.mark_stored(desk.box.pending)
         deliverer.use(CHAT, target(found))
@@ -288,17 +290,39 @@ async def test_a_pull_request_shows_what_it_changes_against_the_flags_it_is_comp
         await deliver(desk, found)
         (text,) = found.comments.values()
         assert "Compared with FlagSet flags:" in text
-        assert "~ banner: default off (false) → on (true)\n+ new: off (false)\n```" in text
+        assert "**Flags**: 2 flags differ; 1 of them gives up to 100 % of users another value" in text
+        assert (
+            "! banner: default off (false) → on (true)\n"
+            "    100 % of users get another value (exact, by arithmetic): off → on\n```"
+        ) in text
+        assert "```diff\n+ new: added, default off (false)\n```" in text
         # What it is compared with changes, too.
         assert desk.stands("flags", {**changed, "old": BANNER}) == ["Applied"]
         await deliver(desk, found)
         (text,) = found.comments.values()
-        assert "```diff\n- old\n```" in text
+        assert "```diff\n- old: removed\n" in text
         assert desk.stands("preview", changed, "BuildFailed") == ["BuildFailed"]
         await deliver(desk, found)
         (text,) = found.comments.values()
         assert "**FlagSet/preview.shop**: BuildFailed" in text
         assert "so: BuildFailed" in text
+
+
+class Limited:
+    """Runs nothing: what is given takes too much."""
+
+    async def run(self, task: Task, *_: object, **__: object) -> Any:
+        raise Stalled("LimitExceeded", f"{task.name} needs more CPU time than it may use; {task.remedy}")
+
+
+async def test_a_comparison_that_takes_too_much_is_without_shares_of_users() -> None:
+    desk = Preview(alert())
+    desk.stands("preview", {"banner": {**BANNER, "defaultVariant": "on"}})
+    async with service("githubpullrequestcomment") as found:
+        await deliver(desk, found, Limited())
+    (text,) = found.comments.values()
+    assert "```diff\n! banner: default off (false) → on (true)\n```" in text
+    assert "% of users" not in text
 
 
 def test_a_pull_request_gets_no_comment_twice_and_other_commits_get_none() -> None:
