@@ -34,15 +34,18 @@ _API_VERSION: Final = "coordination.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Times of an election, in seconds."""
+    """Times of an election, in seconds: `duration`, `renew_within` and `retry` are client-go's defaults
+    (LeaseDuration, RenewDeadline, RetryPeriod). client-go renews after each `retry`; we renew as seldom as
+    leaves room for two more tries.
+    """
 
-    duration: int = 10
+    duration: int = 15
     """After which an unrenewed Lease expires: a standby acts within this and two retries."""
-    renew_within: float = 8.0
+    renew_within: float = 10.0
     """Without a renewal after which we stop leading ourselves, before anybody else may start."""
-    renew: float = 4.0
+    renew: float = 5.0
     """From one renewal to the next."""
-    retry: float = 1.5
+    retry: float = 2.0
     """Until a Lease is tried again that another holds, or that could not be renewed."""
 
 
