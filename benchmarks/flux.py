@@ -13,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import re
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import keep, median, percentile
@@ -165,15 +167,57 @@ def measure_idle(subject: Subject, interval: str) -> Rows:
 
 
 def pairs(_: Path | None) -> None:
-    """Ours alone: sources with their sets, from cold to Ready."""
+    """Ours alone: sources with their sets, from cold to Ready, and a controller that starts where all of them
+    are Ready.
+    """
     with ours() as subject:
         objects = [
             [subject.source(name, each % REPOSITORIES, "1h"), flag_set(name=name, source=name)]
             for each, name in enumerate(f"each-{each}" for each in range(PAIRS))
         ]  # fmt: skip
         row = measure_apply(subject, objects, ("flagsource", "flagset", "ffc"))
+        again = measure_restart(subject)
     writes = (row["API writes"] - row["Events of them"]) / PAIRS
     keep(f"{PAIRS} FlagSources and FlagSets, cold to Ready", [{**row, "API writes a pair": writes}])
+    keep(f"{PAIRS} FlagSources and FlagSets Ready, a controller that starts", [again])
+
+
+def measure_restart(subject: Subject) -> dict[str, Any]:
+    """From the start until it is ready, until it leads, and until it has reconciled every object once."""
+    process = subject.process
+    assert isinstance(process, ControllerProcess)
+    process.end()
+    # The CPU time is that of the new process.
+    before, started = replace(subject.spending(), cpu=0.0), time.perf_counter()
+    process.start()
+    while process.ask("/readyz")[0] != HTTPStatus.OK:
+        time.sleep(0.05)
+    ready_at = time.perf_counter() - started
+    process.wait_leads()
+    leads = time.perf_counter() - started
+    while any(count < PAIRS for count in reconciled(process)):
+        time.sleep(0.2)
+    done = time.perf_counter() - started
+    time.sleep(SETTLE_SECONDS)
+    spent = subject.spending().since(before)
+    return {
+        "ready s": ready_at,
+        "leads s": leads,
+        "all reconciled s": done,
+        **spent,
+        "memory MB": subject.memory(),
+    }
+
+
+def reconciled(process: ControllerProcess) -> list[int]:
+    """How many reconciles of each kind succeeded since the process began."""
+    text = process.metrics()
+    counts = []
+    for kind in ("FlagSource", "FlagSet", "FeatureFlagConfiguration"):
+        name = f'flagstaff_reconcile_duration_seconds_count{{kind="{kind}",result="success"}}'
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+        counts.append(int(float(found[1])) if found else 0)
+    return counts
 
 
 def measure_apply(
