@@ -113,14 +113,14 @@ def decode(coded: bytes) -> str:
     """Decode a string to octets as Latin-1. Raises ValueError if it is no Huffman code."""
     row = _ROWS[0]
     texts = [""] * len(coded)
-    at: i64 = 0
-    while at < len(coded):
+    for at in range(len(coded)):
         byte: i64 = coded[at]
-        if not row.rows:
+        try:
+            texts[at] = row.texts[byte]
+        except IndexError:
             row.fill()
-        texts[at] = row.texts[byte]
+            texts[at] = row.texts[byte]
         row = row.rows[byte]
-        at += 1
     if not row.ends:
         raise ValueError("wrong padding of a Huffman string")
     return "".join(texts)
