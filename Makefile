@@ -121,11 +121,11 @@ test-cluster-slow: dev plane kwok ## kills, outages and quiet times on control p
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
 
 # Tests of what is compiled, and of what serves by it. They are imported from here, and the evaluator from the environment.
-COMPILED := tests/unit/evaluator tests/fuzz/test_corpus.py tests/contract/test_h2spec.py \
+COMPILED := tests/unit/evaluator tests/unit/controller/proxy tests/fuzz/test_corpus.py tests/contract/test_h2spec.py \
 	tests/clients/test_curl.py tests/clients/test_hostile_peers.py tests/clients/test_plain_server.py tests/clients/test_stock_python.py \
 	--deselect tests/unit/evaluator/test_cli.py::test_a_checkout_tells_its_version_and_the_commit_of_git
 
-native: .native/.ready ## the tests of the evaluator and its protocols on the compiled form, built in .native (five minutes); needs a C compiler
+native: .native/.ready ## the tests of evaluator, proxy and protocols on the compiled form, built in .native (six minutes); needs a C compiler
 	FLAGSTAFF_NATIVE=1 PYTHONSAFEPATH=1 .native/bin/python -m pytest $(PARALLEL) $(AGAIN) -m $(WHOLE) --import-mode=append $(COMPILED)
 
 .native/.ready: $(shell find evaluator controller release -name '*.py') pyproject.toml requirements/dev.txt requirements/native.txt | dev

@@ -41,7 +41,9 @@ MODULES: Final = (
     "evaluator.server.protobuf",
     "evaluator.server.service",
     "evaluator.store.query",
+    "evaluator.wire.hub",
     "evaluator.wire.resolve_request",
+    "evaluator.wire.servicer",
 )
 """An interpreted class cannot inherit from a compiled one, so subclasses are here too. The ADR says which
 modules stay interpreted, and why.

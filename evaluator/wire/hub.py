@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -109,21 +108,22 @@ class Subscriber(Protocol):
         """Handle the exception for which it was dropped; must not raise."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class _Retraction(NamedTuple):
+    """The value of a topic that no longer has one."""
+
+    reason: Any
+
+
 class _Mark:
     """A value's identity without its payload, which would stay in memory for the slowest subscriber."""
 
-    number: int
-    content: object
-    """Equal for equal values: the digest of a payload, or a retraction."""
-    retraction: _Retraction | None = None
+    __slots__ = ("content", "number", "retraction")
 
-
-@dataclass(frozen=True, slots=True)
-class _Retraction:
-    """The value of a topic that no longer has one."""
-
-    reason: object
+    def __init__(self, number: int, content: bytes | _Retraction) -> None:
+        self.number = number
+        self.content = content
+        """Equal for equal values: the digest of a payload, or a retraction."""
+        self.retraction = content if isinstance(content, _Retraction) else None
 
 
 class _Topic:
@@ -241,7 +241,7 @@ class Hub:
             self._visit(topic, subscription)
 
     def _change(
-        self, key: Hashable, content: object, payload: bytes | Zipped, *, quiet: bool = False
+        self, key: Hashable, content: bytes | _Retraction, payload: bytes | Zipped, *, quiet: bool = False
     ) -> None:
         topic = self._topics.get(key)
         if topic is None:
@@ -249,8 +249,7 @@ class Hub:
         if topic.mark is not None and topic.mark.content == content:
             return
         topic.number += 1
-        retraction = content if isinstance(content, _Retraction) else None
-        topic.mark, topic.payload = _Mark(topic.number, content, retraction), payload
+        topic.mark, topic.payload = _Mark(topic.number, content), payload
         topic.changed = topic.changed or (bool(topic.subscriptions) and not quiet)
         self._enqueue(topic)
 

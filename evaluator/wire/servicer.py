@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Hashable  # noqa: TC003 - the compiled `_Key` loads it
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,7 +30,7 @@ from evaluator.wire.sync_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Mapping
 
 
 log = logging.getLogger(__name__)

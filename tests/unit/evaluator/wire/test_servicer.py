@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
-from evaluator.http.grpc_framing import zipped
 from evaluator.http.messages import Call, Code, RpcError, Zipped
-from evaluator.wire import servicer
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import LARGE, SMALL, Deliver, Make, Missing, SyncService
 from evaluator.wire.sync_messages import Payload
@@ -196,13 +195,14 @@ def test_streams_whose_clients_take_gzip_share_one_compressed_message(scene: Syn
 def test_nothing_is_compressed_without_streams_that_take_it(
     scene: SyncScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compressed: list[bytes] = []
+    compressed: list[object] = []
+    compressobj = zlib.compressobj
 
-    def compress(message: bytes) -> Zipped:
-        compressed.append(message)
-        return zipped(message)
+    def compress(*settings: Any) -> object:
+        compressed.append(settings)
+        return compressobj(*settings)
 
-    monkeypatch.setattr(servicer, "zipped", compress)
+    monkeypatch.setattr(zlib, "compressobj", compress)
     plain = scene.open()
     scene.serve(large(1, 4_000))
     stream = scene.open(stream=FakeStream(gzip=True))
