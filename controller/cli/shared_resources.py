@@ -236,7 +236,7 @@ REGISTER: Final = (
             "controller.pods.marked_pods:_text",
             "controller.validation.object_problems:schemas",
             "controller.validation.object_problems:_compiled", "evaluator.flags.versions:parse_version",
-            "evaluator.http.http1_reader:known_target", "evaluator.http.http1_peer:_head",
+            "evaluator.http.http1_reader:known_target",
             "evaluator.http.h2_streams:data_frame", "evaluator.http.h2_responses:_start",
             "evaluator.http.hpack:_known_name", "evaluator.http.grpc_framing:_frames",
             "evaluator.http.grpc_framing:_status",

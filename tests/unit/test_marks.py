@@ -56,7 +56,7 @@ READERS: Final = {
     "controller/pods/marked_workloads.py _other_maker": "it only names who has a name already",
     "controller/pods/set_writer.py run": "`is_set_of` judges each before it is touched",
     "controller/pods/set_writer.py _delete": "`is_set_of` has judged it",
-    "controller/proxy/catalog.py _without_spec": "it is only kept for `proven_writer`",
+    "controller/proxy/recording.py _manifest": "it is only left out of what is written",
 }
 """What proves these labels where they are read, by module and function."""
 

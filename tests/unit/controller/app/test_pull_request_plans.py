@@ -38,6 +38,16 @@ NOW: Final = datetime(2026, 1, 2, tzinfo=UTC)
 TYPE: Final = "githubpullrequestcomment"
 TESTS: Final = "tests: [{name: the banner is on, flag: banner, expect: {variant: 'on'}}]"
 
+OPEN: Final[list[GitFactory]] = []
+"""Those of the running test, whose connections end with it."""
+
+
+@pytest.fixture(autouse=True)
+async def close_factories() -> AsyncIterator[None]:
+    yield
+    while OPEN:
+        await OPEN.pop().close()
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
@@ -76,6 +86,7 @@ class Production:
         flag_set = thing("FlagSet", "production", wanted, {"digest": "sha256:1"})
         self.objects: Cache = cache_of(source, flag_set, *delivered(flag_set), stages=(FLAG_SETS,))
         self.git = GitFactory(no_secret, folder / "mirrors")
+        OPEN.append(self.git)
         limits = TaskLimits(cpu_seconds=60.0)
         tasks = HelperTasks(helpers, Places(2, resource="foreign content"), limits)
         self.planner = PullRequestPlanner(self.objects, self.git, tasks, lambda: NOW, "flagstaff")
