@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FLAGS = 100
-COMPILED = Path(__file__).parents[1] / ".native/bin/python"
+ROOT = Path(__file__).parents[1]
+COMPILED = ROOT / ".native/bin/python"
 """Of the environment that `make native` makes."""
 PINNED = ("taskset", "-c", SERVER_CPU)
 
@@ -64,7 +65,7 @@ def ours(
     environment = dict(os.environ)
     if compiled:
         # The working directory has the modules, too, and they are not compiled there.
-        python, environment["PYTHONSAFEPATH"] = COMPILED, "1"
+        python, environment["PYTHONSAFEPATH"] = compiled_python(checkout or ROOT), "1"
     process = subprocess.Popen(
         [*PINNED, python, "-m", "benchmarks.serving", str(FLAGS), *(tls or ())],
         stdin=subprocess.PIPE,
@@ -78,6 +79,11 @@ def ours(
         yield _server(process.pid, ports["grpc"], ports["ofrep"], ports["management"], tls)
     finally:
         process.communicate(timeout=20)
+
+
+def compiled_python(checkout: Path) -> Path:
+    """COMPILED of another checkout, which may not have been made."""
+    return checkout / COMPILED.relative_to(ROOT)
 
 
 def flagd_binary() -> str | None:

@@ -2,8 +2,9 @@
 
     python -m benchmarks.wire [--beside CHECKOUT] [--only WORDS] [--rounds NUMBER]
 
-With --beside, the evaluator of another checkout (after `make setup` there) takes flagd's place, and nothing
-is kept. --only: the loads whose names hold these words.
+With --beside, the evaluator of another checkout (after `make setup` there) takes flagd's place, the compiled
+forms are compared where both have one, else the pure, and nothing is kept. --only: the loads whose names hold
+these words.
 
 The server has one CPU, the load generator another (h2load for HTTP/2, wrk for HTTP/1.1). The server's CPU
 time is read from the kernel, so that a figure is requests per second and core. The compiled form is that of
@@ -33,7 +34,7 @@ from benchmarks.loads import (
     wrk,
 )
 from benchmarks.results import keep, median, show
-from benchmarks.servers import COMPILED, certificate, flagd, flagd_binary, ours
+from benchmarks.servers import COMPILED, certificate, compiled_python, flagd, flagd_binary, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,11 +139,15 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    compiled = COMPILED.exists()
     if given.beside is not None:
-        other = partial(ours, checkout=given.beside.resolve())
-        show("over the wire", compare({"pure": ours, "beside": other}, given.rounds, given.only))
+        beside = given.beside.resolve()
+        compiled = compiled and compiled_python(beside).exists()
+        here, there = partial(ours, compiled=compiled), partial(ours, checkout=beside, compiled=compiled)
+        name = "compiled" if compiled else "pure"
+        show("over the wire", compare({name: here, "beside": there}, given.rounds, given.only))
         return
-    binary, compiled = flagd_binary(), COMPILED.exists()
+    binary = flagd_binary()
     if not compiled:
         print("no compiled form: `make native` builds it")
     servers = ({"compiled": partial(ours, compiled=True)} if compiled else {}) | {"pure": ours}
