@@ -306,7 +306,8 @@ def test_many_broken_keys_of_a_configmap_take_no_longer_each_than_few() -> None:
         return time.process_time() - start
 
     took(50)
-    assert took(4_000) < 40 * max(took(400), 0.01)
+    few, many = (min(took(count) for _ in range(3)) for count in (400, 4_000))
+    assert many < 40 * max(few, 0.01)
 
 
 def test_the_keys_of_a_configmap_hold_no_more_values_together_than_a_document() -> None:

@@ -75,6 +75,9 @@ async def test_what_waits_is_not_begun_once_its_client_is_gone() -> None:
         as_streamed(offload.answer(REQUEST, (), lambda: make("left"))).start(cast("ByteStream", body))
         assert body.on_closed is not None
         body.on_closed()
+        # The loop tells the thread's work in its next turns that nobody waits for it.
+        for _ in range(3):
+            await asyncio.sleep(0)
         go_on.set()
         await first
         await body_of(as_streamed(offload.answer(REQUEST, (), lambda: make("next"))))
