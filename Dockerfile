@@ -11,6 +11,12 @@ WORKDIR /src
 COPY requirements/build.txt requirements/
 # Each lock is complete: with --no-deps pip has nothing to resolve.
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/build.txt
+# The compiler of the serving path (docs/adr/0040-a-compiled-serving-path.md) stays here, too.
+ARG SNAPSHOT
+RUN --mount=type=bind,source=release,target=/release sh /release/debian_snapshot.sh "${SNAPSHOT}" \
+    && apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY requirements/native.txt requirements/
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/native.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY release release
 COPY controller controller
@@ -21,20 +27,8 @@ COPY deploy deploy
 ARG COMMIT
 ARG SOURCE_DATE_EPOCH
 RUN if [ -z "${SOURCE_DATE_EPOCH}" ]; then unset SOURCE_DATE_EPOCH; fi; \
-    FLAGSTAFF_COMMIT=${COMMIT} pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
-
-# The same with the evaluator's serving path in C (docs/adr/0040-a-compiled-serving-path.md). The compiler stays here.
-FROM build AS native
-ARG SNAPSHOT
-RUN sh release/debian_snapshot.sh "${SNAPSHOT}" \
-    && apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
-COPY requirements/native.txt requirements/
-RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/native.txt
-ARG COMMIT
-ARG SOURCE_DATE_EPOCH
-RUN if [ -z "${SOURCE_DATE_EPOCH}" ]; then unset SOURCE_DATE_EPOCH; fi; \
     FLAGSTAFF_NATIVE=1 FLAGSTAFF_COMMIT=${COMMIT} \
-    pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /native .
+    pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
 
 FROM ${BASE} AS base
 ENV PYTHONUNBUFFERED=1
@@ -47,8 +41,8 @@ FROM base AS evaluator
 # pip runs without leaving bytecode of itself, and of libraries only what is imported below gets some.
 RUN --mount=type=bind,source=requirements,target=/requirements PYTHONDONTWRITEBYTECODE=1 \
     pip install --no-cache-dir --no-compile --no-deps --require-hashes -r /requirements/evaluator.txt
-RUN --mount=type=bind,from=native,source=/native,target=/native PYTHONDONTWRITEBYTECODE=1 \
-    pip install --no-cache-dir --no-deps /native/*.whl
+RUN --mount=type=bind,from=build,source=/dist,target=/dist PYTHONDONTWRITEBYTECODE=1 \
+    pip install --no-cache-dir --no-deps /dist/*.whl
 # Bytecode of what is imported: the base image has none of the standard library, and whoever starts us may write none.
 RUN python -c "import controller.cli, evaluator.cli, evaluator.wiring, evaluator.sync.grpc_source, evaluator.sync.http_source, prometheus_client, uvloop"
 USER 65532:65532
