@@ -148,7 +148,7 @@ def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, liste
         manifest("FlagAlert", "comment", {"providerRef": {"name": "comment"}, "eventSources": sources}),
         preview,
     )
-    listener.wait(lambda comment: "~ banner: default on (true) → off (false)" in comment["body"])
+    listener.wait(lambda comment: "! banner: default on (true) → off (false)" in comment["body"])
     spine.push("off for all", flags__json=flags(banner="off"))
     listener.wait(lambda comment: "no flag differs" in comment["body"])
     created, *edited = [each.path for each in listener.received]

@@ -119,7 +119,7 @@ def test_a_stock_provider_gets_its_pods_flags_and_their_changes(
         proxy(cluster, tmp_path / "proxy", *options) as process,
         evaluator_of_node(cluster, namespace, tmp_path, process) as ports,
     ):
-        provider = FlagdProvider("127.0.0.1", ports[port], resolver_type=resolver, deadline_ms=5000)
+        provider = FlagdProvider("127.0.0.1", ports[port], resolver_type=resolver, deadline_ms=30_000)
         openfeature.set_provider_and_wait(provider, "node")
         try:
             client = openfeature.get_client("node")
