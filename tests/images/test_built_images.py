@@ -29,10 +29,10 @@ USER: Final = "65532:65532"
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 EPOCH: Final = "1700000000"
 BUILT: Final = "(commit 0123456789ab, built 2023-11-14T22:13:20Z)"
-MOST_MEGABYTES: Final = {"evaluator": 90, "controller": 260}
-"""Above the base."""
-MOST_RESIDENT: Final = 42
-"""Megabytes of an evaluator with one flag: 37, and what differs between machines."""
+MOST_MEGABYTES: Final = {"evaluator": 90, "controller": 275}
+"""Above the base: 63 and 260, with the compiled modules."""
+MOST_RESIDENT: Final = 46
+"""Megabytes of an evaluator with one flag: 42, and what differs between machines."""
 FREE_PORTS: Final = [f"--{name}port=0" for name in ("", "management-", "sync-", "ofrep-")]
 
 
@@ -130,13 +130,11 @@ def test_the_evaluators_image_answers_an_evaluation_in_little_memory(
     assert megabytes < MOST_RESIDENT
 
 
-def test_the_evaluators_image_serves_by_compiled_code_and_has_no_compiler(
-    images: Images, tmp_path: Path
-) -> None:
+def test_an_image_serves_by_compiled_code_and_has_no_compiler(image: tuple[str, Image]) -> None:
     code = "from evaluator.http import h2_connection; print(h2_connection.__file__)"
-    with start(images, "evaluator", tmp_path) as opened:
-        assert opened.run("python", "-c", code, entry=False).stdout.strip().endswith(".so")
-        assert opened.run("sh", "-c", "command -v gcc cc", entry=False).stdout == ""
+    opened = image[1]
+    assert opened.run("python", "-c", code, entry=False).stdout.strip().endswith(".so")
+    assert opened.run("sh", "-c", "command -v gcc cc", entry=False).stdout == ""
 
 
 def test_the_controllers_image_follows_a_repository_over_git(images: Images, tmp_path: Path) -> None:
