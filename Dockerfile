@@ -58,11 +58,13 @@ RUN --mount=type=bind,source=release,target=/release sh /release/debian_snapshot
     && apt-get update \
     && apt-get install --yes --no-install-recommends git openssh-client \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /usr/share/perl /usr/lib/*/perl /usr/lib/*/libperl.so.*
-# Of Kubernetes' client its requests are used, and not its 46 MB of methods, one for each path of the API.
+# Of Kubernetes' client its requests are used, and neither its 46 MB of methods, one for each path of the API,
+# nor its classes of objects, which it loads on demand.
 RUN --mount=type=bind,source=requirements,target=/requirements PYTHONDONTWRITEBYTECODE=1 \
     pip install --no-cache-dir --no-compile --no-deps --require-hashes -r /requirements/controller.txt \
     && cd "$(python -c 'import importlib.util as u; print(u.find_spec("kubernetes").submodule_search_locations[0])')" \
-    && rm -r client/api aio/client/api
+    && rm -r client/api aio/client/api \
+    && find client/models aio/client/models -name '*.py' ! -name __init__.py -delete
 RUN --mount=type=bind,from=build,source=/dist,target=/dist PYTHONDONTWRITEBYTECODE=1 \
     pip install --no-cache-dir --no-deps /dist/*.whl
 RUN python -c "import controller.cli, controller.runtime.helper, controller.sources.bucket_client, controller.sources.sigstore_bundle, controller.app.controller_process, controller.local.local_mode, controller.app.proxy_process, evaluator.cli, evaluator.wiring, uvloop"

@@ -416,7 +416,7 @@ class Deliverer:
             return message
         before, after = found.sides
         if before is None or after is None:
-            return found.said_in(message, "unknown: one of the two is incomplete")
+            return found.add_to(message, "unknown: one of the two is incomplete")
         task = Task(
             target.namespace, f"the comparison with FlagSet {found.base}", "make several FlagSets of it"
         )
@@ -427,7 +427,7 @@ class Deliverer:
             log.warning("%s", setback.message)
             plain = partial(comparison_text, before, after, limit, now, measure=False)
             text = await asyncio.to_thread(plain)
-        return found.said_in(message, text)
+        return found.add_to(message, text)
 
     @staticmethod
     def _stop(route: _Route) -> None:

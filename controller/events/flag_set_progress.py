@@ -265,7 +265,7 @@ class ComparedSets(NamedTuple):
     sides: tuple[FlagSet | None, FlagSet | None]
     """The flags of the other, and its own; None where they are incomplete."""
 
-    def said_in(self, message: Message, text: str) -> Message:
+    def add_to(self, message: Message, text: str) -> Message:
         """Return the message with what is said of the comparison, in Markdown."""
         more = {COMPARED_WITH: self.base, CHANGES: text}
         return message.model_copy(update={"metadata": message.metadata | more})
