@@ -34,18 +34,18 @@ _API_VERSION: Final = "coordination.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Times of an election, in seconds: `duration`, `renew_within` and `retry` are client-go's defaults
-    (LeaseDuration, RenewDeadline, RetryPeriod). client-go renews after each `retry`; we renew as seldom as
-    leaves room for two more tries.
+    """Times of an election, in seconds. They let a standby act sooner than client-go's defaults do (15, 10
+    and 2), and write a Lease 12 times a minute where client-go, which renews after each `retry`, would 30
+    times.
     """
 
-    duration: int = 15
+    duration: int = 10
     """After which an unrenewed Lease expires: a standby acts within this and two retries."""
-    renew_within: float = 10.0
+    renew_within: float = 8.0
     """Without a renewal after which we stop leading ourselves, before anybody else may start."""
     renew: float = 5.0
-    """From one renewal to the next."""
-    retry: float = 2.0
+    """From one renewal to the next: two more tries are left before `renew_within` ends."""
+    retry: float = 1.5
     """Until a Lease is tried again that another holds, or that could not be renewed."""
 
 
