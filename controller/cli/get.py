@@ -115,7 +115,10 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
             if not await _read_kind(connection, type_, view, options, watching=options.watch)
         ]
 
+        shown: list[Row] = []
+
         async def show() -> str:
+            nonlocal shown
             shown = _rows(options, what, types, view)
             if options.names and not shown:
                 raise _missing(options, what, types, view, connection)
@@ -124,7 +127,7 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
             )
 
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
-        if len(_rows(options, what, types, view)) < len(set(options.names)):
+        if len(shown) < len(set(options.names)):
             raise _missing(options, what, types, view, connection)
     return PROBLEM if denied else OK
 

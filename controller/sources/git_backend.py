@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import secrets
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from posixpath import normpath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +24,7 @@ from controller.sources.backend import (
 from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
 from controller.sources.git_commits import Checkout, CommitReader, SignaturePolicy
 from controller.sources.git_credentials import Credentials, credentials_in
-from controller.sources.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git_program import BrokenMirrorError, GitProgram, blame_line
 from controller.sources.git_references import (
     Reference,
     References,
@@ -282,12 +281,7 @@ class LocalGitBackend(GitBackend):
         """Who changed `line` (from 1) of `file` last; None where there is no history, as in a mirror."""
         if self.location.path is None:
             return None
-        # GitPython takes long to load, and a source without problems never needs it.
-        module = await asyncio.to_thread(import_module, "controller.sources.git_program")
-        author: LineAuthor | None = await asyncio.to_thread(
-            module.blame_line, self.location.path, self.location, revision, file, line
-        )
-        return author
+        return await asyncio.to_thread(blame_line, self.location.path, self.location, revision, file, line)
 
     async def uncommitted_files(self, revision: Revision) -> Sequence[str]:
         """The files on disk that differ from the branch `revision`, if that is checked out."""

@@ -9,9 +9,6 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from git import Repo
-from git.exc import GitError
-
 from controller.api.addresses import Location, Transport
 from controller.runtime.limited_child import NOT_FOUND, ChildResult, ProcessLimits, TooMuchOutputError, run
 from controller.runtime.plain_text import one_line
@@ -315,6 +312,10 @@ _MAX_TEXT: Final = 200
 
 def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> LineAuthor | None:
     """The last change of `line` (from 1) of `file` at `revision`; None where git finds none. Blocks."""
+    # GitPython takes long to load, and a source without problems never needs it.
+    from git import Repo  # noqa: PLC0415
+    from git.exc import GitError  # noqa: PLC0415
+
     commit = revision.digest.removeprefix("sha1:")
     try:
         with Repo(path) as repository:
