@@ -65,11 +65,25 @@ def _followers(status: ConfigurationStatus) -> str:
     return f"{who} it"
 
 
-def targets_of_writer(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Yield the objects that a FlagSet wrote before a change of its status, and that it writes since."""
-    for flag_set in filter(None, (change.before, change.after)):
-        for target in FlagSetStatus.of(flag_set).target:
-            yield ObjectKey(str(target.kind), flag_set.namespace, str(target.name))
+def targets_of_writer(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the objects that a FlagSet wrote before a change of its status, or writes since, whose condition
+    `Superseded` is wrong now.
+    """
+    written = _targets_of(change.after)
+    for key in _targets_of(change.before) | written:
+        resource = cache.get(key)
+        superseded = ConfigurationStatus.of(resource).condition(SUPERSEDED).status == TRUE
+        if superseded == (key in written):
+            yield key
+
+
+def _targets_of(flag_set: Resource | None) -> set[ObjectKey]:
+    if flag_set is None:
+        return set()
+    return {
+        ObjectKey(str(target.kind), flag_set.namespace, str(target.name))
+        for target in FlagSetStatus.of(flag_set).target
+    }
 
 
 SHADOWS: Final = "Shadows"

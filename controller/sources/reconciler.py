@@ -219,8 +219,7 @@ class SourceReconciler:
     async def _open(self, run: SourceRun) -> None:
         """Read the spec and its Secrets. Raises Setback."""
         resource = run.resource
-        # Its patterns may take half a second to read.
-        spec = run.spec = await asyncio.to_thread(spec_of, FlagSourceSpec, resource)
+        spec = run.spec = spec_of(FlagSourceSpec, resource)
         for name, factory in self.factories.items():
             if name != spec.provider:
                 factory.forget(resource.key)

@@ -77,6 +77,25 @@ async def test_an_object_that_its_flag_set_writes_has_no_such_condition(
     assert await condition_of(written(KIND, "old"), *objects) is None
 
 
-def test_a_changed_target_wakes_what_was_written() -> None:
-    woken = keys_to_wake((CONFIGURATIONS,), cache_of(stages=STAGES), Change(flag_set("old"), flag_set("new")))
-    assert {key.name for key in woken} == {"old", "new"}
+@pytest.mark.parametrize(
+    ("before", "after", "superseded", "woken"),
+    [
+        ((), ("new",), (), set()),
+        ((), ("new",), ("new",), {"new"}),
+        (("old",), ("new",), (), {"old"}),
+        (("old",), ("new",), ("new",), {"old", "new"}),
+        (("old",), ("old", "new"), (), set()),
+    ],
+    ids=["first", "first, left before", "another", "another, left before", "one more"],
+)
+def test_a_changed_target_wakes_objects_whose_condition_is_wrong(
+    before: tuple[str, ...], after: tuple[str, ...], superseded: tuple[str, ...], woken: set[str]
+) -> None:
+    condition = {"type": "Superseded", "status": "True", "reason": "TargetChanged", "message": ""}
+    objects = (
+        written(KIND, name, {"conditions": [condition] if name in superseded else []})
+        for name in ("old", "new")
+    )
+    change = Change(flag_set(*before), flag_set(*after))
+    keys = keys_to_wake((CONFIGURATIONS,), cache_of(*objects, stages=STAGES), change)
+    assert {key.name for key in keys if key.kind == KIND} == woken
