@@ -149,7 +149,7 @@ fuzz: dev ## everything that parses bytes from outside, for FUZZ_SECONDS (120) i
 	@$(BIN)/python -m tests.fuzz
 
 bench: dev oracles ## every measurement; wire and hostile also need h2load and wrk
-	@for name in evaluation footprint swap tail bulk commit wire streams hostile hostile_sources cluster proxy delivery admission dry_runs sources alerts flux rollouts page diagnostics refs plans flag_tests authoring segments machines node_evaluator; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in evaluation footprint swap tail bulk commit wire streams hostile hostile_sources cluster proxy delivery admission dry_runs sources alerts flux rollouts page diagnostics refs plans flag_tests authoring views segments machines node_evaluator; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 messages: setup ## every text that users may see, to be read as a stranger would
 	@$(BIN)/python -m tests.messages

@@ -28,6 +28,7 @@ from tests.cluster.api import path_of
 from tests.cluster.controllers import ControllerProcess
 from tests.cluster.hooks import Hook
 from tests.cluster.patience import PATIENCE
+from tests.cluster.plane import free_ports
 from tests.cluster.source_controller import program
 from tests.worlds.flags import flags
 from tests.worlds.objects import condition, current, flag_set
@@ -170,7 +171,9 @@ def pairs(_: Path | None) -> None:
     """Ours alone: sources with their sets, from cold to Ready, and a controller that starts where all of them
     are Ready.
     """
-    with ours() as subject:
+    # As in a cluster, where addresses of artifacts outlive the process.
+    [port] = free_ports(1)
+    with ours("--artifact-port", str(port)) as subject:
         objects = [
             [subject.source(name, each % REPOSITORIES, "1h"), flag_set(name=name, source=name)]
             for each, name in enumerate(f"each-{each}" for each in range(PAIRS))

@@ -94,12 +94,15 @@ class Spent:
 
 
 @contextlib.contextmanager
-def ours() -> Iterator[Subject]:
-    """Our controller on a fresh plane."""
+def ours(*arguments: str) -> Iterator[Subject]:
+    """Our controller on a fresh plane, with further arguments."""
     with plane() as (cluster, folder):
         install(cluster)
         cluster.kubectl("create", "namespace", _NAMESPACE)
-        with space_in(cluster, folder) as space, controller(cluster, folder / "controller") as process:
+        with (
+            space_in(cluster, folder) as space,
+            controller(cluster, folder / "controller", *arguments) as process,
+        ):
             process.wait_leads()
             yield Subject(OURS, space, process)
 

@@ -1,24 +1,25 @@
-"""(ac) What people wait for who look at a set of 10,000 flags in a cluster: verbs of `flagstaff`, and views of
-the page, beside `kubectl get` of the same objects.
+"""(ac) What people wait for who look at a set of 10,000 flags in a cluster: verbs of `flagstaff`, and views
+of the page, beside `kubectl get` of the same objects.
 
     python -m benchmarks.views
 
 The tests' control plane, `flagstaff controller` and `flagstaff page`. A repository holds the flags, a FlagSet
-applies them. Each command is a process of its own: wall time, CPU time and peak memory, start included. A view
-is asked for with a viewer's token; its CPU time and memory are those of the page.
+applies them. Each command is a process of its own: wall time, CPU time and peak memory, start included. A
+view is asked for with a viewer's token; its CPU time is that of the page.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands import FLAGSTAFF, run
 from benchmarks.flag_tests import FLAGS, definition
+from benchmarks.footprint import bytecode_environment
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median
 from benchmarks.subjects import ours
@@ -68,11 +69,11 @@ def apply(subject: Subject) -> None:
     space.wait_applied(commit)
 
 
-def command_rows(subject: Subject) -> Iterator[dict[str, Any]]:
+def command_rows(subject: Subject, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield what each command takes."""
     programs = {"kubectl": str((find() or build(PLANE)) / "kubectl"), "flagstaff": FLAGSTAFF}
-    plane = subject.space.plane
-    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    environment = bytecode_environment(folder / "bytecode")
+    environment["KUBECONFIG"] = str(subject.space.plane.kubeconfig)
     for name, *words in COMMANDS:
         command = [programs[name], *words, "-n", subject.space.name]
         run(command, environment=environment)
@@ -89,31 +90,24 @@ def view_rows(subject: Subject, process: PageProcess) -> Iterator[dict[str, Any]
     for view in VIEWS:
         path = view.format(of=name)
         status, text = process.get(path, token)
-        if status != 200:
+        if status != HTTPStatus.OK:
             raise SystemExit(f"{path} was answered with {status}")
         used, walls = cpu_seconds(process.pid), []
         for _ in range(ROUNDS):
             began = time.perf_counter()
             process.get(path, token)
             walls.append((time.perf_counter() - began) * 1000)
-        used = cpu_seconds(process.pid) - used
-        yield {
-            "what": f"page {view.format(of='SET')}",
-            "wall ms": median(walls),
-            "CPU ms": used * 1000 / ROUNDS,
-            "KB": len(text) / 1000,
-        }
+        used = (cpu_seconds(process.pid) - used) * 1000 / ROUNDS
+        shown = {"wall ms": median(walls), "CPU ms": used, "KB": len(text) / 1000}
+        yield {"what": f"page {view.format(of='SET')}", **shown}
 
 
 def rows() -> Iterator[dict[str, Any]]:
     """Yield all rows."""
-    with ours() as subject:
+    with ours() as subject, tempfile.TemporaryDirectory() as folder:
         apply(subject)
-        yield from command_rows(subject)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            page(subject.space.plane, Path(folder) / "page") as process,
-        ):
+        yield from command_rows(subject, Path(folder))
+        with page(subject.space.plane, Path(folder) / "page") as process:
             yield from view_rows(subject, process)
 
 
