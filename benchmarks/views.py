@@ -41,7 +41,7 @@ LAST = f"flag-{FLAGS - 1:05}"
 COMMANDS = (
     ("kubectl", "get", "flagset"),
     ("kubectl", "get", "featureflagconfiguration"),
-    ("kubectl", "get", "featureflagconfiguration", "-o", "json"),
+    ("kubectl", "get", "featureflagconfiguration,flagshard", "-o", "json"),
     ("flagstaff", "get", "sets"),
     ("flagstaff", "get", "flags"),
     ("flagstaff", "get", "flags", LAST),
