@@ -112,6 +112,13 @@ FIGURES = (
     Figure("z", "an evaluator for 200 pods, and a sidecar", "one evaluator for 200 pods to one sidecar: "
            "memory, p50 of a pod alone",
            lambda rows: [rows[3]["MB"] / rows[5]["MB"], rows[2]["p50 ms"] / rows[4]["p50 ms"]]),
+    Figure("ab", "calls at half of the load, 10,000 flags",
+           "p99 and p99.9 of calls beside a swap each second to those at rest: pure Python, compiled",
+           lambda rows: [beside[name] / rest[name] for rest, beside in zip(rows[::2], rows[1::2], strict=True)
+                         for name in ("p99 ms", "p99.9 ms")]),
+    Figure("ac", "views of 10,000 flags in a cluster", "time of `flagstaff get sets` to that of `kubectl get "
+           "flagset`; of `get flags` to that of the objects in JSON",
+           lambda rows: [rows[3]["wall ms"] / rows[0]["wall ms"], rows[4]["wall ms"] / rows[2]["wall ms"]]),
 )  # fmt: skip
 
 

@@ -4,8 +4,8 @@ of the page, beside `kubectl get` of the same objects.
     python -m benchmarks.views
 
 The tests' control plane, `flagstaff controller` and `flagstaff page`. A repository holds the flags, a FlagSet
-applies them. Each command is a process of its own: wall time, CPU time and peak memory, start included. A
-view is asked for with a viewer's token; its CPU time is that of the page.
+applies them. Each command is a process of its own: wall and CPU time, start included. A view is asked for
+with a viewer's token; its CPU time is that of the page.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def command_rows(subject: Subject, folder: Path) -> Iterator[dict[str, Any]]:
         command = [programs[name], *words, "-n", subject.space.name]
         run(command, environment=environment)
         used = [run(command, environment=environment) for _ in range(ROUNDS)]
-        wall, cpu, memory = (median(column) for column in zip(*used, strict=True))
-        yield {"what": " ".join((name, *words)), "wall ms": wall, "CPU ms": cpu, "peak MB": memory}
+        wall, cpu, _ = (median(column) for column in zip(*used, strict=True))
+        yield {"what": " ".join((name, *words)), "wall ms": wall, "CPU ms": cpu}
 
 
 def view_rows(subject: Subject, process: PageProcess) -> Iterator[dict[str, Any]]:
