@@ -107,7 +107,7 @@ def table(
     if header:
         lines.insert(0, [(column.heading, "bold") for column in shown])
     widths = [max(cell_len(text) for text, _ in cells) for cells in zip(*lines, strict=True)]
-    coloured = _console().color_system is not None and not os.environ.get("NO_COLOR")
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and _console().color_system is not None
     return "".join(
         "  ".join(
             (_in_style(text, style) if style and coloured else text) + " " * (width - cell_len(text))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 REASON: Final = "InvalidKubeConfig"
 _SECONDS: Final = 10.0
-"""For one request and its whole answer."""
 
 
 @dataclass(slots=True)
@@ -64,6 +63,8 @@ class _RemoteTransport:
     access: Access
     namespace: str
     """Whose share of the connections is used."""
+    seconds: float
+    """For one request and its whole answer."""
     budget: AnswerBudget = field(default_factory=AnswerBudget)
 
     async def send(
@@ -76,7 +77,7 @@ class _RemoteTransport:
         """See ApiTransport."""
         token = {"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}
         tls, namespace = self.access.tls, self.namespace
-        route = Route(tls=tls, only_authority=True, namespace=namespace, seconds=_SECONDS)
+        route = Route(tls=tls, only_authority=True, namespace=namespace, seconds=self.seconds)
         url = f"{self.access.server}{target}"
         data = b"" if body is None else orjson.dumps(body)
         try:
@@ -176,6 +177,8 @@ class KubeConfigClusters:
     accounts: Accounts
     http: HttpClient
     """For servers that kubeconfigs may name."""
+    seconds: float = _SECONDS
+    """For one request and its whole answer."""
 
     async def open(self, namespace: str, config: KubeConfig, account: str | None) -> RemoteCluster:
         """See the port."""
@@ -186,7 +189,7 @@ class KubeConfigClusters:
                 access = await self._access_of_config_map(namespace, config)
         acting = None if account is None else ServiceAccount(namespace, account)
         local = self.accounts.cluster
-        return RemoteCluster(_RemoteTransport(self.http, access, namespace), acting, local)
+        return RemoteCluster(_RemoteTransport(self.http, access, namespace, self.seconds), acting, local)
 
     async def set_finalizers(self, resource: Resource, finalizers: tuple[str, ...]) -> Resource | None:
         """See the port."""

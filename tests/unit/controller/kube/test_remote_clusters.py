@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import socket
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
@@ -94,6 +95,17 @@ async def test_local_addresses_and_the_own_api_server_are_refused(server: str, w
     assert (type(setback), setback.reason) == (Stalled, "HostDenied")
     assert why in setback.message
     assert setback.message.startswith(f"cluster {server}: ")
+
+
+async def test_a_server_that_accepts_and_never_answers_is_given_up() -> None:
+    # The kernel accepts, and nobody answers.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+        own = Own({"eu": {"value": kubeconfig(address)}})
+        clusters = replace(own.clusters(denied_kubeconfig_hosts=""), seconds=0.1)
+        setback = await refusal_of(clusters)
+    assert (type(setback), setback.reason) == (Failed, "ApiServerUnavailable")
+    assert setback.message == f"cluster {address}: 127.0.0.1: no answer within 0.1 s"
 
 
 async def test_only_hosts_that_are_named_are_used() -> None:
