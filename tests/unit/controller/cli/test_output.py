@@ -84,6 +84,11 @@ def test_table_is_coloured_on_a_terminal_unless_no_color_is_set(
     assert ("\x1b[31mbanner" in shown) is coloured
 
 
+def test_no_line_is_broken_on_a_narrow_terminal() -> None:
+    shown = on_a_terminal("print(table([Column('A', str), Column('B', str)], ['x' * 30]))", COLUMNS="20")
+    assert f"{'x' * 30}  {'x' * 30}\r\n" in shown
+
+
 def test_records_are_json_and_yaml_in_camel_case_without_what_is_absent() -> None:
     records = plain((*ROWS[:1], Row("snow")), Row)
     assert records == [{"name": "banner", "lastChange": "main"}, {"name": "snow"}]

@@ -117,6 +117,20 @@ def test_brackets_within_texts_are_no_nesting() -> None:
     assert read(json.dumps({"a": '\\"[' * 500})).value == {"a": '\\"[' * 500}
 
 
+@pytest.mark.parametrize("count", [1, 499, 500, 501, 1_200])
+@pytest.mark.parametrize("text", ['"[[{"', '"\\\\\\"]"', '""'], ids=["opened", "closed", "empty"])
+def test_nesting_beside_many_texts_is_read_up_to_the_bound(count: int, text: str) -> None:
+    texts = f"{text}," * count
+    assert faults(f"[{texts}{'[' * 99}{']' * 99}]") == []
+    assert faults(f"[{texts}{'[' * 100}{']' * 100}]") == [("too-deep", 1, len(texts) + 101)]
+
+
+@pytest.mark.parametrize("count", [1, 500, 1_200])
+def test_a_text_without_an_end_is_reported_where_it_begins(count: int) -> None:
+    texts = '"[",' * count
+    assert faults(f'[{texts}"[[') == [("broken-json", 1, len(texts) + 2)]
+
+
 @pytest.mark.parametrize("file", ["a.json", "a.yaml"])
 def test_more_values_than_the_bound_are_an_error(file: str) -> None:
     assert faults("[" + "1," * 60 + "1]", file, nodes=50) == [("too-large", 0, 0)]
