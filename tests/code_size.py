@@ -17,7 +17,7 @@ BUDGET: Final[dict[str, int]] = {
     "controller/app": 2470,
     "controller/artifacts": 650,
     "controller/authoring": 3545,
-    "controller/cli": 10070,
+    "controller/cli": 10090,
     "controller/configurations": 1150,
     "controller/delivery": 3050,
     "controller/events": 3790,

@@ -22,7 +22,7 @@ from controller.delivery.set_state import SetState, Verdict
 from controller.delivery.state_words import advice, laggard_text, layer_text, problem_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from controller.api.meta import Resource
     from controller.api.status import Condition
@@ -59,9 +59,9 @@ def _sections(
     if resource.spec:
         yield _section("Spec", _spec(resource.spec))
     if status.conditions:
-        yield _section("Conditions", _conditions(status.conditions))
+        yield _table_section("Conditions", _conditions(status.conditions))
     if state is not None and state.history:
-        yield _section("History", render(state.history, "table").splitlines())
+        yield _table_section("History", render(state.history, "table").splitlines())
     if resource.key.kind == flagrollout.KIND:
         yield from _rollout_sections(resource)
     yield _section("Events", [text for event in events for text in lines(event, colours=False)] or ["none"])
@@ -97,8 +97,10 @@ def _rollout_sections(rollout: Resource) -> Iterator[str]:
     asked = [
         f"{check.name}: {check.query}" for one in state.candidates for check in one.metrics if check.query
     ]
-    sections = {"Queries": asked, "Earlier rollouts": history_lines(state)}
-    yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
+    if asked:
+        yield _section("Queries", asked)
+    if earlier := history_lines(state):
+        yield _table_section("Earlier rollouts", earlier)
 
 
 def _facts(resource: Resource, state: SetState | None) -> str:
@@ -127,7 +129,12 @@ def _facts(resource: Resource, state: SetState | None) -> str:
 
 
 def _section(title: str, lines_: Sequence[str]) -> str:
-    return "\n".join([f"{title}:", *(f"  {printable(text)}" for text in lines_)])
+    return _table_section(title, map(printable, lines_))
+
+
+def _table_section(title: str, lines_: Iterable[str]) -> str:
+    """A section of lines that `table` has drawn."""
+    return "\n".join([f"{title}:", *(f"  {line}" for line in lines_)])
 
 
 def _spec(spec: Mapping[str, Any]) -> list[str]:

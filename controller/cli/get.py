@@ -127,7 +127,7 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
             )
 
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
-        if len(shown) < len(set(options.names)):
+        if {*options.names} - {*map(_name, shown)}:
             raise _missing(options, what, types, view, connection)
     return PROBLEM if denied else OK
 

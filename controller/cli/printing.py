@@ -7,7 +7,9 @@ import json
 import re
 import sys
 import threading
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     import argparse
@@ -87,12 +89,25 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A line of each row, with its cells below each other. Nothing in it can steer a terminal."""
+def columns(rows: Sequence[Sequence[str]], codes: Sequence[Sequence[str]] = ()) -> Iterator[str]:
+    """A line of each row, with its cells below each other. Nothing in it can steer a terminal, but `codes`:
+    those by which one draws each cell, empty for none.
+    """
     plain = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
-    for row in plain:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    widths = [max(map(_width, column)) for column in zip(*plain, strict=True)]
+    for row, drawn in zip_longest(plain, codes, fillvalue=("",) * len(widths)):
+        cells = (
+            (f"\x1b[{code}m{cell}\x1b[0m" if code else cell) + " " * (width - _width(cell))
+            for cell, width, code in zip(row, widths, drawn, strict=True)
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def _width(text: str) -> int:
+    """Places that a terminal takes for a text: two for a wide character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(1 + (east_asian_width(sign) in {"W", "F"}) - bool(combining(sign)) for sign in text)
 
 
 def short(revision: str) -> str:

@@ -84,6 +84,31 @@ def test_table_is_coloured_on_a_terminal_unless_no_color_is_set(
     assert ("\x1b[31mbanner" in shown) is coloured
 
 
+def test_cells_stand_below_each_other_whatever_their_colours() -> None:
+    columns = "[Column('A', str, style=lambda text: text), Column('B', str)]"
+    shown = on_a_terminal(f"print(table({columns}, ['red', 'none', '']))")
+    assert shown.splitlines()[:4] == [
+        "\x1b[1mA\x1b[0m     \x1b[1mB\x1b[0m", "\x1b[31mred\x1b[0m   red", "none  none", "",
+    ]  # fmt: skip
+
+
+def test_no_color_leaves_bold_headings_and_a_dumb_terminal_nothing() -> None:
+    program = "print(table([Column('A', str, style=lambda _: 'red')], ['b']))"
+    assert "\x1b[1mA\x1b[0m\r\nb\r\n" in on_a_terminal(program, NO_COLOR="1")
+    assert "A\r\nb\r\n" in on_a_terminal(program, TERM="dumb")
+
+
+def test_describe_has_coloured_tables_on_a_terminal() -> None:
+    condition = {"type": "Ready", "status": "True", "reason": "Applied", "message": "\x1b[2J"}
+    body = {"kind": "FlagSet", "metadata": {"name": "flags"}, "status": {"conditions": [condition]}}
+    shown = on_a_terminal(
+        "from controller.api.meta import Resource; from controller.cli.description import describe_object\n"
+        f"print(describe_object(Resource.of({body}), []))"
+    )
+    assert "\x1b[1mTYPE\x1b[0m" in shown
+    assert "\\u001b[2J" in shown
+
+
 def test_no_line_is_broken_on_a_narrow_terminal() -> None:
     shown = on_a_terminal("print(table([Column('A', str), Column('B', str)], ['x' * 30]))", COLUMNS="20")
     assert f"{'x' * 30}  {'x' * 30}\r\n" in shown
