@@ -66,14 +66,11 @@ def _followers(status: ConfigurationStatus) -> str:
 
 
 def targets_of_writer(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Yield the objects that a FlagSet wrote before a change of its status, or writes since, whose condition
-    `Superseded` is wrong now.
-    """
-    written = _targets_of(change.after)
-    for key in _targets_of(change.before) | written:
-        resource = cache.get(key)
-        superseded = ConfigurationStatus.of(resource).condition(SUPERSEDED).status == TRUE
-        if superseded == (key in written):
+    """Yield the objects that a FlagSet wrote before a change of its status or writes since, but not both."""
+    before, written = _targets_of(change.before), _targets_of(change.after)
+    for key in before ^ written:
+        # A new object needs no other reconcile for the first status of its FlagSet.
+        if before or ConfigurationStatus.of(cache.get(key)).condition(SUPERSEDED).status == TRUE:
             yield key
 
 

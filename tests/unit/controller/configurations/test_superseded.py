@@ -82,13 +82,13 @@ async def test_an_object_that_its_flag_set_writes_has_no_such_condition(
     [
         ((), ("new",), (), set()),
         ((), ("new",), ("new",), {"new"}),
-        (("old",), ("new",), (), {"old"}),
-        (("old",), ("new",), ("new",), {"old", "new"}),
-        (("old",), ("old", "new"), (), set()),
+        (("old",), ("new",), (), {"old", "new"}),
+        (("old",), ("old", "new"), (), {"new"}),
+        (("old",), (), (), {"old"}),
     ],
-    ids=["first", "first, left before", "another", "another, left before", "one more"],
+    ids=["first", "first, left before", "another", "one more", "none"],
 )
-def test_a_changed_target_wakes_objects_whose_condition_is_wrong(
+def test_a_changed_target_wakes_what_was_written_before_or_since(
     before: tuple[str, ...], after: tuple[str, ...], superseded: tuple[str, ...], woken: set[str]
 ) -> None:
     condition = {"type": "Superseded", "status": "True", "reason": "TargetChanged", "message": ""}
@@ -98,4 +98,9 @@ def test_a_changed_target_wakes_objects_whose_condition_is_wrong(
     )
     change = Change(flag_set(*before), flag_set(*after))
     keys = keys_to_wake((CONFIGURATIONS,), cache_of(*objects, stages=STAGES), change)
-    assert {key.name for key in keys if key.kind == KIND} == woken
+    assert {key.name for key in keys} == woken
+
+
+def test_a_deleted_flag_set_wakes_what_it_wrote() -> None:
+    keys = keys_to_wake((CONFIGURATIONS,), cache_of(stages=STAGES), Change(flag_set("old"), None))
+    assert {key.name for key in keys} == {"old"}
