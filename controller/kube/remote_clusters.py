@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 REASON: Final = "InvalidKubeConfig"
-_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -177,7 +176,7 @@ class KubeConfigClusters:
     accounts: Accounts
     http: HttpClient
     """For servers that kubeconfigs may name."""
-    seconds: float = _SECONDS
+    seconds: float = 10.0
     """For one request and its whole answer."""
 
     async def open(self, namespace: str, config: KubeConfig, account: str | None) -> RemoteCluster:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # Possessive, and also ended by the text's end, so that an unclosed string costs one pass, not one per quote.
 _STRING: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _TEXT: Final = re.compile(_STRING, re.DOTALL)
-_PIECE: Final = re.compile(rf'(?:[^"]*+{_STRING}){{500}}', re.DOTALL)
-"""Text with 500 strings: to take them out holds other threads for a tenth of a millisecond."""
+_PIECE: Final = re.compile(rf'(?:[^"]*+{_STRING}){{500}}+', re.DOTALL)
+"""500 strings: to take them out holds other threads for a tenth of a millisecond, unless they are long."""
 _BRACKETS: Final = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 _SCALAR: Final = re.compile(_STRING + r"|[^\s,\]}]+", re.DOTALL)
