@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,12 @@ def repository(tmp_path: Path) -> Repository:
 def source(repository: Repository, location: str | None = None, **more: str) -> LocalGitBackend:
     root = repository.path.parent / "mirrors"
     return open_source(location or str(repository.path), mirror_root=root, **more)  # type: ignore[arg-type] # words only
+
+
+def test_gitpython_is_loaded_once_a_line_s_author_is_asked_for() -> None:
+    program = "import sys, controller.sources.git_backend; print('git' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
 
 
 def test_a_relative_path_counts_from_the_working_folder(
