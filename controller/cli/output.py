@@ -112,8 +112,7 @@ def table(
 
 def _codes_of_terminal() -> dict[str, str]:
     """The codes of the styles that standard output shows."""
-    console = _console()
-    if console.color_system is None:
+    if not sys.stdout.isatty() or (console := _console()).color_system is None:
         return {}
     return {"bold": _CODES["bold"]} if console.no_color else _CODES
 
