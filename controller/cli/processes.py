@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-_YOUNG: Final = 10_000
+_YOUNG: Final = 5_000
 """Objects that are allocated, and not freed, until the collector looks at the youngest. With Python's 700
 that took a tenth of the CPU time of 1,000 new sources and sets, in which it finds next to nothing.
 """
@@ -93,7 +93,7 @@ def run_process(
                 # A full collection that looks at what is imported by now holds the loop, and comes only once
                 # a quarter as much is new.
                 gc.freeze()
-                gc.set_threshold(_YOUNG)
+                gc.set_threshold(_YOUNG, 5, 5)
                 gc.enable()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(working)
