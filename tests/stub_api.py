@@ -34,7 +34,7 @@ from tests.hostile_objects import CRDS
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 _BUILT_IN: Final = (
@@ -274,13 +274,14 @@ class StubApi:
         path = request.path
         kind = _listed_kind(path)
         if request.method == "GET" and kind is not None:
-            selector = request.query.get("labelSelector", "")
-            wanted = [part.partition("=") for part in selector.split(",") if part]
+            labels = dict(
+                part.split("=") for part in request.query.get("labelSelector", "").split(",") if part
+            )
             items = [
                 each
                 for name, each in self._objects.items()
                 if _collection(name).endswith(_plural(path))
-                and _has_labels(each["metadata"].get("labels", {}), wanted)
+                and labels.items() <= each["metadata"].get("labels", {}).items()
             ]
             found = {"kind": f"{kind}List", "metadata": {"resourceVersion": str(self._version)}}
             return web.json_response({**found, "items": items})
@@ -359,11 +360,6 @@ def _plural(path: str) -> str:
 
 def _collection(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _has_labels(labels: Mapping[str, str], wanted: Iterable[tuple[str, str, str]]) -> bool:
-    """Whether an object has labels, each (key, `=`, text), or (key, nothing, nothing) for any text."""
-    return all(key in labels and (not equal or labels[key] == text) for key, equal, text in wanted)
 
 
 def _listed_kind(path: str) -> str | None:
